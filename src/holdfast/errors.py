@@ -1,0 +1,89 @@
+"""Every error Holdfast raises on purpose.
+
+One root, and a class for each thing a person has to *do* about it. The message says what
+happened, to which object, and what to do next; ``kind`` is a stable word for programs.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigurationError",
+    "CorruptionError",
+    "FencedError",
+    "FormatError",
+    "HoldfastError",
+    "InputError",
+    "InternalError",
+    "StorageError",
+]
+
+
+class HoldfastError(Exception):
+    """The root of all Holdfast errors.
+
+    >>> HoldfastError("checkpoint 7 failed", hint="free some disk space").kind
+    'holdfast'
+    >>> print(HoldfastError("checkpoint 7 failed", hint="free some disk space"))
+    checkpoint 7 failed. What to do: free some disk space
+    """
+
+    kind = "holdfast"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        self.message = message
+        self.hint = hint
+        super().__init__(message if hint is None else f"{message}. What to do: {hint}")
+
+
+class InputError(HoldfastError):
+    """The program asks for something impossible (unknown column, unsupported type): fix the code."""
+
+    kind = "input"
+
+
+class ConfigurationError(HoldfastError):
+    """The surroundings don't fit (Spark too old, wrong directory, bad option): fix the set-up."""
+
+    kind = "configuration"
+
+
+class FormatError(ConfigurationError):
+    """The directory was written by a newer Holdfast: upgrade this one."""
+
+    kind = "format"
+
+
+class StorageError(HoldfastError):
+    """Storage did not do what was asked (full, unreachable, no permission): mend it and retry."""
+
+    kind = "storage"
+
+
+class CorruptionError(HoldfastError):
+    """Bytes read back are not the bytes written, or are missing: restore from another entry."""
+
+    kind = "corruption"
+
+
+class InternalError(HoldfastError):
+    """Holdfast broke one of its own invariants: please report it."""
+
+    kind = "internal"
+
+
+class FencedError(HoldfastError, SystemExit):
+    """Another driver has taken this pipeline over: this one must stop for good.
+
+    It is also a ``SystemExit``: left uncaught, it ends the process with exit code
+    ``FencedError.EXIT_CODE``, so that a supervisor can tell it from a crash and not restart it.
+
+    >>> FencedError("pipeline 'orders' was claimed by another driver").code
+    75
+    """
+
+    kind = "fenced"
+    EXIT_CODE = 75
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = self.EXIT_CODE

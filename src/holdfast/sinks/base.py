@@ -1,0 +1,98 @@
+"""What a sink is: it stages output in tasks and publishes it from the driver, after its log entry.
+
+The life of an epoch's output: a task *stages* it under unique names; before the log entry the
+driver asks the sink to make it durable (*pre-commit*); after the entry it asks to *commit*, as often
+as it takes. Committing again, by anyone, changes nothing (invariant 6).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.checkpoint.entry import StagedOutput
+from holdfast.storage import Storage
+
+__all__ = ["Sink", "SinkContext", "StageWriter", "Stager"]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink is told when its pipeline opens (on the driver)."""
+
+    pipeline: str
+    sink: str
+    """The sink's stable id in its pipeline."""
+    claim: int
+    """0 while the start is still being validated: nothing may be changed then."""
+    storage: Storage
+    schema: pa.Schema
+    key_names: tuple[str, ...]
+    to_dataframe: Callable[[pa.Table], Any] | None = None
+    """Makes a Spark DataFrame, for sinks that hand one to user code."""
+
+
+class StageWriter(ABC):
+    """Writes one task's output of one epoch."""
+
+    @abstractmethod
+    def write(self, table: pa.Table) -> None:
+        """Add rows."""
+
+    @abstractmethod
+    def close(self) -> StagedOutput | None:
+        """Finish; None if nothing was written (an empty partition stages nothing)."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Remove what was written, as far as possible."""
+
+
+class Stager(ABC):
+    """The part of a sink that runs in tasks: small, picklable, without connections."""
+
+    @abstractmethod
+    def open(self, epoch: int, partition: int, nonce: str, schema: pa.Schema) -> StageWriter:
+        """Begin one task attempt's output; ``nonce`` is unique to the attempt."""
+
+
+class Sink(ABC):
+    """Where a pipeline's output goes."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """A few words for logs and for comparing a restart with the run before."""
+
+    @abstractmethod
+    def validate(self, context: SinkContext) -> None:
+        """Raise if output can't be written there. Must change nothing."""
+
+    @abstractmethod
+    def open(self, context: SinkContext) -> None:
+        """The pipeline is claimed: get ready to publish."""
+
+    @abstractmethod
+    def stager(self) -> Stager:
+        """The task's part. Called after :meth:`open`."""
+
+    @abstractmethod
+    def pre_commit(self, staged: Sequence[StagedOutput]) -> None:
+        """Make staged output durable: after this it survives a crash of driver or host."""
+
+    @abstractmethod
+    def commit(self, staged: Sequence[StagedOutput], *, maybe_repeated: bool) -> None:
+        """Publish staged output (whole epochs, oldest first). Repeating it changes nothing.
+
+        ``maybe_repeated`` tells sinks that can't see for themselves whether they published it.
+        """
+
+    def sweep(self, keep: Sequence[StagedOutput]) -> None:
+        """Remove staged output of this or lower claims that is not in ``keep``."""
+        del keep
+
+    def close(self) -> None:
+        """The pipeline has stopped."""

@@ -1,0 +1,99 @@
+"""Key hashes, hash ranges and partitions.
+
+A key hash is an unsigned 64-bit number (Spark's ``xxhash64`` of the key columns, computed in the
+JVM). Partition p of P owns the hashes h with ``((h >>> 32) * P) >>> 32 == p``: one formula, written
+here for NumPy and for Spark SQL, so a row's partition depends on nothing but its hash (invariant 8).
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["FULL_RANGE", "HashRange", "Hashes", "partition_of", "partition_range", "partition_sql"]
+
+Hashes = npt.NDArray[np.uint64]
+_MAX = 2**64 - 1
+
+
+class HashRange(msgspec.Struct, frozen=True, order=True):
+    """The hashes from ``first`` to ``last``, both included.
+
+    >>> HashRange(0, 9).overlaps(HashRange(9, 20))
+    True
+    >>> HashRange(0, 9).intersect(HashRange(5, 20))
+    HashRange(first=5, last=9)
+    """
+
+    first: int
+    last: int
+
+    def overlaps(self, other: HashRange) -> bool:
+        """Whether any hash lies in both."""
+        return self.first <= other.last and other.first <= self.last
+
+    def covers(self, other: HashRange) -> bool:
+        """Whether all of ``other`` lies in this range."""
+        return self.first <= other.first and other.last <= self.last
+
+    def intersect(self, other: HashRange) -> HashRange | None:
+        """The hashes in both, or None."""
+        if not self.overlaps(other):
+            return None
+        return HashRange(max(self.first, other.first), min(self.last, other.last))
+
+    def subtract(self, other: HashRange) -> tuple[HashRange, ...]:
+        """What is left of this range without ``other``: none, one or two ranges.
+
+        >>> HashRange(0, 9).subtract(HashRange(3, 5))
+        (HashRange(first=0, last=2), HashRange(first=6, last=9))
+        """
+        if not self.overlaps(other):
+            return (self,)
+        left = (HashRange(self.first, other.first - 1),) if self.first < other.first else ()
+        right = (HashRange(other.last + 1, self.last),) if other.last < self.last else ()
+        return left + right
+
+    def split(self, pieces: int) -> tuple[HashRange, ...]:
+        """Cut the range into (at most) ``pieces`` neighbouring ranges of nearly equal width.
+
+        >>> HashRange(0, 9).split(2)
+        (HashRange(first=0, last=4), HashRange(first=5, last=9))
+        """
+        width = self.last - self.first + 1
+        pieces = max(1, min(pieces, width))
+        cuts = [self.first + width * i // pieces for i in range(pieces + 1)]
+        return tuple(HashRange(a, b - 1) for a, b in zip(cuts, cuts[1:], strict=False))
+
+
+FULL_RANGE = HashRange(0, _MAX)
+
+
+def partition_range(partition: int, partitions: int) -> HashRange:
+    """The hashes that partition ``partition`` of ``partitions`` owns.
+
+    >>> partition_range(0, 1) == FULL_RANGE
+    True
+    """
+    if not 0 <= partition < partitions <= 2**31:
+        raise ValueError(f"no partition {partition} of {partitions}")
+    first = -(-partition * 2**32 // partitions) << 32
+    last = (-(-(partition + 1) * 2**32 // partitions) << 32) - 1
+    return HashRange(first, last)
+
+
+def partition_of(hashes: Hashes, partitions: int) -> npt.NDArray[np.int32]:
+    """The partition of each hash.
+
+    >>> partition_of(np.array([0, 2**63, 2**64 - 1], np.uint64), 4).tolist()
+    [0, 2, 3]
+    """
+    thirty_two = np.uint64(32)
+    return (((hashes >> thirty_two) * np.uint64(partitions)) >> thirty_two).astype(np.int32)
+
+
+def partition_sql(hash_column: str, partitions: int) -> str:
+    """The same formula as a Spark SQL expression over a (signed) bigint column."""
+    high = f"shiftrightunsigned(`{hash_column}`, 32)"
+    return f"CAST(shiftrightunsigned({high} * {partitions}L, 32) AS INT)"

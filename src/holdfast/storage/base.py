@@ -1,0 +1,101 @@
+"""The small storage interface that every back end implements.
+
+Object names are relative, ``/``-separated paths of safe characters (checked by :func:`check_name`).
+An object is complete when it is visible and never changes afterwards: there is no append and no
+rename. That is what object stores (conditional put) and HDFS (temporary file, close, rename
+without overwriting) can both promise.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from holdfast.errors import InputError
+
+__all__ = ["Buffer", "NotFoundError", "ObjectInfo", "Storage", "check_name"]
+
+Buffer = bytes | bytearray | memoryview
+
+_SAFE_PART = re.compile(r"[A-Za-z0-9_=][A-Za-z0-9_.=+-]{0,199}")
+
+
+class NotFoundError(KeyError):
+    """There is no object of that name."""
+
+
+class ObjectInfo(msgspec.Struct, frozen=True):
+    """An object's name, size and time of last change (seconds since 1970)."""
+
+    name: str
+    size_bytes: int
+    modified: float
+
+
+def check_name(name: str) -> str:
+    """Return ``name`` if it is a safe relative object name, else raise ``InputError``.
+
+    >>> check_name("log/00000000000000000007.json")
+    'log/00000000000000000007.json'
+    """
+    if not name or any(_SAFE_PART.fullmatch(part) is None for part in name.split("/")):
+        raise InputError(
+            f"{name!r} is not a valid object name",
+            hint="use letters, digits and ._=+- in parts separated by /",
+        )
+    return name
+
+
+class Storage(ABC):
+    """Where checkpoints live. Safe to use from several threads; cheap to pickle (it reconnects)."""
+
+    url: str
+    """What :func:`holdfast.storage.open_storage` would open again."""
+
+    @abstractmethod
+    def get(self, name: str) -> bytes:
+        """The whole object; ``NotFoundError`` if there is none."""
+
+    @abstractmethod
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """Bytes ``start`` to ``start + length`` (less at the end of the object)."""
+
+    @abstractmethod
+    def put(self, name: str, data: Buffer) -> None:
+        """Create or replace an object; durable and complete when this returns."""
+
+    @abstractmethod
+    def put_if_absent(self, name: str, data: Buffer) -> bool:
+        """Create an object; False, changing nothing, if there is one. Exactly one racer wins."""
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects whose name starts with ``prefix``, in order of name. Never half-written ones."""
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that don't exist are no error."""
+
+    @abstractmethod
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of that name."""
+
+    def size(self, name: str) -> int:
+        """The object's size in bytes; ``NotFoundError`` if there is none."""
+        for info in self.list(name):
+            if info.name == name:
+                return info.size_bytes
+        raise NotFoundError(name)
+
+    def locations(self, name: str) -> tuple[str, ...]:
+        """The hosts that can read the object without the network; none if that means nothing."""
+        del name
+        return ()
+
+    def sweep(self, older_than_s: float) -> int:
+        """Remove what writers that died left behind (never visible objects); how many."""
+        del older_than_s
+        return 0
