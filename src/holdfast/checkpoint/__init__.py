@@ -1,0 +1,1 @@
+"""The log, the coordinator and retention. Knows state and storage, not Spark."""

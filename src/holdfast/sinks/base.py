@@ -94,5 +94,5 @@ class Sink(ABC):
         """Remove staged output of this or lower claims that is not in ``keep``."""
         del keep
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most sinks hold nothing open
         """The pipeline has stopped."""

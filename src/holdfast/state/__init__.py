@@ -1,0 +1,1 @@
+"""Runs, tables and versions: pure Arrow and NumPy, no Spark, no network."""

@@ -7,6 +7,8 @@ here for NumPy and for Spark SQL, so a row's partition depends on nothing but it
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +66,7 @@ class HashRange(msgspec.Struct, frozen=True, order=True):
         width = self.last - self.first + 1
         pieces = max(1, min(pieces, width))
         cuts = [self.first + width * i // pieces for i in range(pieces + 1)]
-        return tuple(HashRange(a, b - 1) for a, b in zip(cuts, cuts[1:], strict=False))
+        return tuple(HashRange(a, b - 1) for a, b in pairwise(cuts))
 
 
 FULL_RANGE = HashRange(0, _MAX)

@@ -1,0 +1,1 @@
+"""Managed state, checkpoints and recovery for PySpark streams."""
