@@ -16,7 +16,16 @@ import msgspec
 
 from holdfast.errors import InputError
 
-__all__ = ["Buffer", "NotFoundError", "ObjectInfo", "Storage", "check_name"]
+__all__ = [
+    "Buffer",
+    "NotFoundError",
+    "ObjectInfo",
+    "Storage",
+    "check_name",
+    "check_prefix",
+    "check_range",
+    "is_safe_part",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -41,7 +50,7 @@ def check_name(name: str) -> str:
     >>> check_name("log/00000000000000000007.json")
     'log/00000000000000000007.json'
     """
-    if not name or any(_SAFE_PART.fullmatch(part) is None for part in name.split("/")):
+    if not all(map(is_safe_part, name.split("/"))):
         raise InputError(
             f"{name!r} is not a valid object name",
             hint="use letters, digits and ._=+- in parts separated by /",
@@ -49,8 +58,42 @@ def check_name(name: str) -> str:
     return name
 
 
+def is_safe_part(part: str) -> bool:
+    """Whether this may stand between the slashes of an object name.
+
+    >>> is_safe_part("7-3f9a.parquet"), is_safe_part(".tmp"), is_safe_part("")
+    (True, False, False)
+    """
+    return _SAFE_PART.fullmatch(part) is not None
+
+
+def check_prefix(prefix: str) -> str:
+    """Return ``prefix`` if names can begin with it, else raise ``InputError``.
+
+    >>> check_prefix("log/000")
+    'log/000'
+    """
+    check_name(prefix + "x" if not prefix or prefix.endswith("/") else prefix)
+    return prefix
+
+
+def check_range(start: int, length: int) -> None:
+    """Raise ``InputError`` unless this describes a range of bytes."""
+    if start < 0 or length < 0:
+        raise InputError(
+            f"no object has a range of {length} bytes from {start}",
+            hint="ask for a start and a length that are not negative",
+        )
+
+
 class Storage(ABC):
-    """Where checkpoints live. Safe to use from several threads; cheap to pickle (it reconnects)."""
+    """Where checkpoints live. Safe to use from several threads; cheap to pickle (it reconnects).
+
+    What can't be done raises ``StorageError``. A write that raises may or may not have happened
+    (its reply may be lost), and may happen later still, but never in part: whoever must know reads
+    the object back. A name must not also be the folder of another (``a`` and ``a/b``): back ends
+    may refuse that.
+    """
 
     url: str
     """What :func:`holdfast.storage.open_storage` would open again."""
