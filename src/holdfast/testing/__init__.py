@@ -1,1 +1,5 @@
 """What users and contributors test with."""
+
+from holdfast.testing.storage import StorageTests
+
+__all__ = ["StorageTests"]
