@@ -92,7 +92,9 @@ def partition_of(hashes: Hashes, partitions: int) -> npt.NDArray[np.int32]:
     [0, 2, 3]
     """
     thirty_two = np.uint64(32)
-    return (((hashes >> thirty_two) * np.uint64(partitions)) >> thirty_two).astype(np.int32)
+    products = (hashes >> thirty_two) * np.uint64(partitions)
+    numbers: npt.NDArray[np.int32] = (products >> thirty_two).astype(np.int32)
+    return numbers
 
 
 def partition_sql(hash_column: str, partitions: int) -> str:
