@@ -1,0 +1,123 @@
+"""What ``./run`` does: make the environment ready, then run one of the project's commands in it.
+
+Standard library only: this is what runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tools import environment
+from tools.system import ROOT, SetupError, say
+
+USAGE = """\
+./run demo                                 a stream, a kill -9, a restart: under a minute
+./run test [--fast]                        lint, types, and every test (--fast: without the slow ones)
+./run test [--fast] PYTEST-ARGUMENTS       only these tests, e.g. tests/state -k merge
+./run bench NAME [--quick] [--json FILE]   a benchmark; without NAME, the list of them
+./run lint [--fix]                         ruff and mypy alone
+./run holdfast ARGUMENTS                   the command line
+./run python ARGUMENTS                     the environment's Python
+./run setup                                only set up
+./run lock [--upgrade]                     pin the dependencies again
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code."""
+    command, rest = (arguments[0], list(arguments[1:])) if arguments else ("", [])
+    commands: dict[str, Callable[[], int]] = {
+        "demo": lambda: _become("holdfast", "demo", *rest),
+        "test": lambda: _test(rest),
+        "bench": lambda: _bench(rest),
+        "lint": lambda: _lint(rest),
+        "holdfast": lambda: _become("holdfast", *rest),
+        "python": lambda: _become("python", *rest),
+        "setup": _setup,
+        "lock": lambda: environment.lock(rest),
+    }
+    if command not in commands:
+        asked_for_help = command in ("", "help", "-h", "--help")
+        print(USAGE, end="", file=sys.stdout if asked_for_help else sys.stderr)
+        return 0 if asked_for_help else 2
+    try:
+        return commands[command]()
+    except SetupError as error:
+        print(f"./run: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _setup() -> int:
+    environment.ready()
+    return 0
+
+
+def _become(program: str, *arguments: str, path: str | None = None) -> NoReturn:
+    """Replace this process, so that signals and the exit code are the program's own."""
+    variables = environment.ready()
+    if path is not None:
+        variables["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [path, os.environ.get("PYTHONPATH")])
+        )
+    file = environment.program(program)
+    sys.stdout.flush()
+    os.execve(file, [str(file), *arguments], variables)
+
+
+def _checks(fix: bool) -> list[list[str]]:
+    return [
+        ["ruff", "check", *(["--fix"] if fix else []), "."],
+        ["ruff", "format", *([] if fix else ["--check"]), "."],
+        ["mypy"],
+    ]
+
+
+def _in_turn(steps: Sequence[Sequence[str]]) -> int:
+    """Run the steps in the repository's root up to the first that fails; its exit code."""
+    variables = environment.ready()
+    for step in steps:
+        say(" ".join(step))
+        began = time.monotonic()
+        code = subprocess.call([environment.program(step[0]), *step[1:]], cwd=ROOT, env=variables)
+        if code != 0:
+            say(f"{step[0]} failed (exit code {code}) after {time.monotonic() - began:.0f} s")
+            return code
+    return 0
+
+
+def _lint(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="./run lint")
+    parser.add_argument("--fix", action="store_true", help="mend what can be mended")
+    return _in_turn(_checks(parser.parse_args(arguments).fix))
+
+
+def _test(arguments: list[str]) -> int:
+    fast = "--fast" in arguments
+    chosen = [a for a in arguments if a != "--fast"]
+    steps = [] if chosen else _checks(fix=False)
+    what = chosen or ["tests", "src/holdfast", "--doctest-modules"]
+    return _in_turn([*steps, ["pytest", *(["-m", "not slow"] if fast else []), *what]])
+
+
+def _bench(arguments: list[str]) -> int:
+    names = sorted(
+        path.stem for path in (ROOT / "bench").glob("*.py") if not path.stem.startswith("_")
+    )
+    if not arguments or arguments[0] not in names:
+        print(f"./run bench NAME [--quick] [--json FILE], where NAME is one of: {', '.join(names)}")
+        return 0 if not arguments else 2
+    return _become("python", "-m", f"bench.{arguments[0]}", *arguments[1:], path=str(ROOT))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
