@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -12,6 +12,9 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 from hypothesis import strategies as st
+
+from holdfast.state.keys import sort_rows
+from holdfast.state.schema import TOMBSTONE, Column, TableSchema
 
 EPOCH = datetime(1970, 1, 1)
 Hash = Callable[[tuple[Any, ...]], int]
@@ -79,3 +82,48 @@ def key_columns(types: Sequence[pa.DataType], keys: Sequence[Sequence[Any]]) -> 
 
 def hash_column(keys: Sequence[tuple[Any, ...]], hash_of: Hash) -> pa.Array:
     return pa.array([hash_of(key) for key in keys], pa.uint64())
+
+
+SCHEMA = TableSchema(
+    "counts.groups",
+    (Column(1, "word", pa.string()), Column(2, "day", pa.int32())),
+    (Column(3, "n", pa.int64()), Column(4, "total", pa.float64()), Column(5, "note", pa.string())),
+)
+WITH_TOMBSTONES = SCHEMA.arrow.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False))
+
+Key = tuple[Any, ...]
+Row = tuple[int, float | None, str | None]
+
+
+def state_table(rows: Mapping[Key, Row | None], hash_of: Hash = strong_hash) -> pa.Table:
+    """Rows of ``SCHEMA``, sorted; None is a tombstone (then there is a column for them)."""
+    keys = list(rows)
+    values = [row or (None, None, None) for row in rows.values()]
+    arrays = [hash_column(keys, hash_of), *key_columns([pa.string(), pa.int32()], keys)]
+    kinds = [column.type for column in SCHEMA.values]
+    arrays += [pa.array([value[i] for value in values], kind) for i, kind in enumerate(kinds)]
+    schema = SCHEMA.arrow
+    if None in rows.values():
+        schema = WITH_TOMBSTONES
+        arrays.append(pa.array([row is None for row in rows.values()]))
+    return sort_rows(pa.Table.from_arrays(arrays, schema=schema), len(SCHEMA.keys)).table
+
+
+def many_rows(count: int, *, seed: int = 0, hash_of: Hash = strong_hash) -> pa.Table:
+    """Many sorted rows of ``SCHEMA`` with distinct keys."""
+    rows: dict[Key, Row | None] = {
+        (f"word-{i}", seed): (i, i / 8, None if i % 3 else f"note {i}") for i in range(count)
+    }
+    return state_table(rows, hash_of)
+
+
+def state_rows(tables: Iterable[pa.Table | pa.RecordBatch]) -> dict[Key, Row]:
+    """Live rows as a dict; a key that comes twice fails the test."""
+    found: dict[Key, Row] = {}
+    for table in tables:
+        for row in table.to_pylist():
+            key = (row["word"], row["day"])
+            assert key not in found
+            if not row.get(TOMBSTONE):
+                found[key] = (row["n"], row["total"], row["note"])
+    return found

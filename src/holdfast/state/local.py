@@ -1,0 +1,213 @@
+"""The local form of a run: an Arrow stream on a host's disk, memory-mapped by every worker there.
+
+The file is an Arrow IPC stream that any Arrow reader can read (one record batch per block),
+followed by what makes it a run: an index in JSON and a tail of 24 bytes (length and xxh3-64 of the
+index, then ``HFRUN001``). Opening reads the tail and the index alone; a block is decoded when it is
+first used, without copying. Nothing is synced to disk: the stored form is the durable one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from holdfast.errors import CorruptionError
+from holdfast.state.blocks import (
+    Block,
+    BlockCutter,
+    RunTotals,
+    check_block,
+    checksum,
+    count_tombstones,
+    verify_blocks,
+)
+from holdfast.state.columns import hash_values
+from holdfast.state.run import LocalForm
+
+__all__ = ["LocalRun", "LocalRunInfo", "LocalRunWriter"]
+
+FORMAT = 1
+MAGIC = b"HFRUN001"
+BLOCK_ROWS = 1 << 16
+BLOCK_BYTES = 16 << 20
+
+_TAIL = struct.Struct("<QQ8s")
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_attempts = itertools.count()
+
+
+class _Index(msgspec.Struct, frozen=True):
+    format: int
+    header_bytes: int
+    header_checksum: str
+    """Of the stream's schema message."""
+    totals: RunTotals
+
+
+class LocalRunInfo(msgspec.Struct, frozen=True):
+    """What a writer made."""
+
+    form: LocalForm
+    rows: int
+    tombstones: int
+
+
+class LocalRunWriter:
+    """Writes one local run from sorted rows; the file appears under its name when it is closed."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self._temporary = path.with_name(f"{path.name}.{os.getpid()}-{next(_attempts)}.tmp")
+        self._cutter = BlockCutter(schema, BLOCK_ROWS, BLOCK_BYTES)
+        self._blocks: list[Block] = []
+        self._tombstones = 0
+        self._sink = pa.OSFile(str(self._temporary), "wb")
+        self._stream = pa.ipc.new_stream(self._sink, schema)
+        # The stream writes its schema only along with the first batch.
+        self._header_bytes = len(schema.serialize())
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows in the run's schema, sorted, none before those already written."""
+        for batch in self._cutter.add(table):
+            self._write_block(batch)
+
+    def close(self) -> LocalRunInfo:
+        """Write the index and publish the file under its name."""
+        for batch in self._cutter.finish():
+            self._write_block(batch)
+        self._stream.close()
+        header, blocks = self._checksums()
+        totals = RunTotals(sum(b.rows for b in blocks), self._tombstones, blocks)
+        index = msgspec.json.encode(_Index(FORMAT, len(header), checksum(header), totals))
+        digest = checksum(index)
+        self._sink.write(index + _TAIL.pack(len(index), int(digest, 16), MAGIC))
+        size = self._sink.tell()
+        self._sink.close()
+        self._temporary.replace(self.path)
+        return LocalRunInfo(LocalForm(size, digest), totals.rows, totals.tombstones)
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        if not self._sink.closed:
+            self._sink.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _write_block(self, batch: pa.RecordBatch) -> None:
+        offset = max(self._sink.tell(), self._header_bytes)
+        self._stream.write_batch(batch)
+        hashes = hash_values(batch)
+        length = self._sink.tell() - offset
+        first, last = int(hashes[0]), int(hashes[-1])
+        self._blocks.append(
+            Block(batch.num_rows, first, last, offset, length, batch.nbytes, checksum="")
+        )
+        self._tombstones += count_tombstones(batch)
+
+    def _checksums(self) -> tuple[pa.Buffer, tuple[Block, ...]]:
+        """Checksum what was written as it stands in the page cache."""
+        with pa.memory_map(str(self._temporary)) as source:
+            data = source.read_buffer()
+        blocks = tuple(
+            msgspec.structs.replace(b, checksum=checksum(data.slice(b.offset, b.length)))
+            for b in self._blocks
+        )
+        return data.slice(0, self._header_bytes), blocks
+
+
+class LocalRun:
+    """An open local run. Blocks are views of the mapped file, valid as long as they are referred to."""
+
+    def __init__(self, name: str, data: pa.Buffer, index: _Index, *, verify: bool) -> None:
+        self.name = name
+        self._data = data
+        self._index = index
+        self._unchecked = set(range(len(index.totals.blocks))) if verify else set()
+        self._batches: list[pa.RecordBatch | None] = [None] * len(index.totals.blocks)
+        header = data.slice(0, index.header_bytes)
+        if checksum(header) != index.header_checksum:
+            raise _corrupt(name, "its schema is not what was written")
+        self.schema: pa.Schema = pa.ipc.read_schema(header)
+
+    @classmethod
+    def open(
+        cls, path: Path, *, expected: LocalForm | None = None, verify: bool = False
+    ) -> LocalRun:
+        """Open a run in a time that does not depend on its rows.
+
+        ``expected`` is the form that a version names; ``verify`` checks each block on first use.
+        ``CorruptionError`` if the file is not a run or not that one, ``FileNotFoundError`` if there
+        is none.
+        """
+        name = str(path)
+        if path.stat().st_size < _TAIL.size:
+            raise _corrupt(name, "it is too short to be a run")
+        with pa.memory_map(name) as source:
+            data = source.read_buffer()
+        length, digest, magic = _TAIL.unpack(data.slice(len(data) - _TAIL.size))
+        start = len(data) - _TAIL.size - length
+        if magic != MAGIC or start < 0:
+            raise _corrupt(name, "it does not end as a run does")
+        encoded = data.slice(start, length)
+        found = checksum(encoded)
+        if int(found, 16) != digest:
+            raise _corrupt(name, "its index is not what was written")
+        if expected is not None and (found, len(data)) != (expected.checksum, expected.size_bytes):
+            raise _corrupt(name, "it is another run than the version names")
+        return cls(name, data, _decode_index(name, encoded), verify=verify)
+
+    @property
+    def totals(self) -> RunTotals:
+        """Counts, as the index gives them."""
+        return self._index.totals
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The blocks, by ascending hash."""
+        return self._index.totals.blocks
+
+    def block(self, index: int) -> pa.RecordBatch:
+        """One block, as a view of the mapped file."""
+        batch = self._batches[index]
+        if batch is None:
+            block = self.blocks[index]
+            data = self._data.slice(block.offset, block.length)
+            if index in self._unchecked:
+                check_block(self.name, index, block, data)
+                self._unchecked.discard(index)
+            batch = self._batches[index] = pa.ipc.read_record_batch(data, self.schema)
+        return batch
+
+    def verify(self) -> None:
+        """Check every byte, and that rows are sorted and counted as the index says."""
+        end = self._index.header_bytes
+        for index, block in enumerate(self.blocks):
+            if block.offset != end:
+                raise _corrupt(self.name, f"block {index} does not follow the one before")
+            check_block(self.name, index, block, self._data.slice(block.offset, block.length))
+            end += block.length
+        if self._data.slice(end, len(_END_OF_STREAM)).to_pybytes() != _END_OF_STREAM:
+            raise _corrupt(self.name, "its stream does not end where it should")
+        verify_blocks(self, lambda problem: _corrupt(self.name, problem))
+
+
+def _decode_index(name: str, encoded: pa.Buffer) -> _Index:
+    try:
+        index = msgspec.json.decode(encoded, type=_Index)
+    except msgspec.MsgspecError as error:
+        raise _corrupt(name, f"its index can't be read ({error})") from error
+    if index.format != FORMAT:
+        raise _corrupt(name, f"it has format {index.format}, this Holdfast reads {FORMAT}")
+    return index
+
+
+def _corrupt(name: str, problem: str) -> CorruptionError:
+    return CorruptionError(
+        f"local run {name}: {problem}",
+        hint="delete the file; it will be fetched again from checkpoint storage or a peer",
+    )
