@@ -9,16 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.state.hashing import Hashes
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import TableSchema
+from holdfast.state.view import Found
 
 __all__ = ["Clock", "Found", "Operator", "StateReader", "Update"]
 
@@ -29,15 +28,6 @@ class Clock(msgspec.Struct, frozen=True):
     epoch: int
     processing_time_ms: int
     watermark_ms: int | None = None
-
-
-class Found(NamedTuple):
-    """Rows of state found for a batch of keys."""
-
-    query: npt.NDArray[np.int64]
-    """For each found row the index of its key in the query, ascending."""
-    rows: pa.Table
-    """The found rows, aligned with ``query``, with the table's columns in schema order."""
 
 
 class StateReader(Protocol):
@@ -79,6 +69,10 @@ class Operator(ABC):
     @abstractmethod
     def output_schema(self) -> pa.Schema:
         """The columns of its output."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What it computes, a line per key and value: a restart must bring the same."""
 
     def combine(self, rows: SortedRows) -> SortedRows:
         """Shrink rows of equal keys before they are kept or spilled; by default nothing."""

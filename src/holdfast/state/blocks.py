@@ -6,6 +6,7 @@ slice needs only the blocks whose bounds it touches.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -81,9 +82,9 @@ class OpenRun(Protocol):
 
 def read_slice(run: OpenRun, within: HashRange) -> Iterator[pa.RecordBatch]:
     """The rows of a run whose hash lies in a range; only blocks that overlap it are read."""
-    for index, block in enumerate(run.blocks):
-        if block.last < within.first:
-            continue
+    blocks = run.blocks
+    for index in range(bisect_left(blocks, within.first, key=_last_hash), len(blocks)):
+        block = blocks[index]
         if block.first > within.last:
             return
         batch = run.block(index)
@@ -95,6 +96,10 @@ def read_slice(run: OpenRun, within: HashRange) -> Iterator[pa.RecordBatch]:
         end = int(np.searchsorted(hashes, np.uint64(within.last), side="right"))
         if start < end:
             yield batch.slice(start, end - start)
+
+
+def _last_hash(block: Block) -> int:
+    return block.last
 
 
 class BlockCutter:
@@ -110,12 +115,12 @@ class BlockCutter:
 
     def add(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """Take rows that follow the ones before; give the blocks that are now full."""
-        if table.schema != self._schema:
-            raise InternalError(f"a run of {self._schema.names} was given {table.schema.names}")
+        if (table.schema.names, table.schema.types) != (self._schema.names, self._schema.types):
+            raise InternalError(f"a run of {self._schema} was given {table.schema}")
         if table.num_rows == 0:
             return
         self._check_order(table)
-        self._pending.append(table)
+        self._pending.append(pa.Table.from_arrays(table.columns, schema=self._schema))
         self._pending_rows += table.num_rows
         if self._pending_rows > self._target():
             yield from self._full_blocks()
@@ -123,7 +128,7 @@ class BlockCutter:
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Give what is left."""
         if self._pending_rows:
-            yield _as_batch(pa.concat_tables(self._pending))
+            yield self._as_batch(pa.concat_tables(self._pending))
         self._pending, self._pending_rows = [], 0
 
     def _check_order(self, table: pa.Table) -> None:
@@ -148,15 +153,13 @@ class BlockCutter:
                 end = int(np.searchsorted(hashes, hashes[end], side="right"))
             if end == count:
                 break
-            yield _as_batch(table.slice(start, end - start))
+            yield self._as_batch(table.slice(start, end - start))
             start = end
         self._pending, self._pending_rows = [table.slice(start)], count - start
 
-
-def _as_batch(table: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [one_array(column) for column in table.columns], schema=table.schema
-    )
+    def _as_batch(self, table: pa.Table) -> pa.RecordBatch:
+        arrays = [one_array(column) for column in table.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def count_tombstones(batch: pa.RecordBatch) -> int:

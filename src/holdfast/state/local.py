@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,7 @@ from holdfast.state.blocks import (
 from holdfast.state.columns import hash_values
 from holdfast.state.run import LocalForm
 
-__all__ = ["LocalRun", "LocalRunInfo", "LocalRunWriter"]
+__all__ = ["LocalRun", "LocalRunInfo", "LocalRunWriter", "write_local"]
 
 FORMAT = 1
 MAGIC = b"HFRUN001"
@@ -118,6 +118,18 @@ class LocalRunWriter:
             for b in self._blocks
         )
         return data.slice(0, self._header_bytes), blocks
+
+
+def write_local(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> LocalRunInfo:
+    """Write sorted tables as one local run; leave nothing behind if that fails."""
+    writer = LocalRunWriter(path, schema)
+    try:
+        for table in tables:
+            writer.write(table)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
 
 
 class LocalRun:

@@ -100,6 +100,11 @@ class TableSchema:
         fields += [pa.field(c.name, c.type, metadata={_FIELD_ID: str(c.id)}) for c in self.columns]
         return pa.schema(fields)
 
+    @property
+    def arrow_with_tombstones(self) -> pa.Schema:
+        """The same with the column that marks deleted keys."""
+        return self.arrow.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False))
+
     def record(self) -> SchemaRecord:
         """What a log entry says of this schema."""
         words = tuple(f"{c.id} {c.name} {c.type}" for c in self.columns)

@@ -1,0 +1,72 @@
+"""Where a table's columns lie in a run: found by id, never by name or position.
+
+A run may have been written by an earlier version of the program: a column that it lacks is null, one
+that the table no longer has is ignored, and one that has become wider is cast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from holdfast.errors import CorruptionError
+from holdfast.state.schema import HASH, TOMBSTONE, TableSchema, field_id
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The positions of a table's columns in the blocks of one run."""
+
+    table: TableSchema
+    keys: tuple[int, ...]
+    values: tuple[int | None, ...]
+    tombstone: int | None
+
+    @classmethod
+    def find(cls, table: TableSchema, run: str, schema: pa.Schema) -> Layout:
+        """Find the columns of ``table`` in a run of this name and schema."""
+        places = {
+            field_id(field): position
+            for position, field in enumerate(schema)
+            if field.name not in (HASH, TOMBSTONE)
+        }
+        if schema.names[:1] != [HASH] or any(key.id not in places for key in table.keys):
+            raise CorruptionError(
+                f"run {run} has columns {schema.names}, not the keys of table {table.table!r}",
+                hint="check that the run belongs to this table; restore it from another copy",
+            )
+        tombstone = schema.get_field_index(TOMBSTONE)
+        return cls(
+            table,
+            tuple(places[key.id] for key in table.keys),
+            tuple(places.get(value.id) for value in table.values),
+            tombstone if tombstone >= 0 else None,
+        )
+
+    def key_arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The key columns of a block."""
+        pairs = zip(self.keys, self.table.keys, strict=True)
+        return [_cast(batch.column(place), column.type) for place, column in pairs]
+
+    def value_arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The value columns of a block."""
+        return [
+            pa.nulls(batch.num_rows, column.type)
+            if place is None
+            else _cast(batch.column(place), column.type)
+            for place, column in zip(self.values, self.table.values, strict=True)
+        ]
+
+    def tombstones(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """Which rows of a block say that their key is gone; None if none do."""
+        if self.tombstone is None:
+            return None
+        marks = batch.column(self.tombstone)
+        return marks if marks.true_count else None
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array if array.type == kind else array.cast(kind)
