@@ -1,12 +1,15 @@
 """Log entries: the only thing in a checkpoint directory that says what is true.
 
-JSON with checked types (invariant 7). ``docs/format.md`` describes every field.
+JSON with checked types (invariant 7), sealed with a checksum so that one changed byte is noticed.
+``docs/format.md`` describes every field.
 """
 
 from __future__ import annotations
 
 import msgspec
+import xxhash
 
+from holdfast.errors import CorruptionError, FormatError
 from holdfast.state.hashing import HashRange
 from holdfast.state.run import Run, Segment
 from holdfast.state.schema import SchemaRecord
@@ -23,6 +26,10 @@ __all__ = [
     "StagedOutput",
     "decode_entry",
     "encode_entry",
+    "entry_name",
+    "entry_number",
+    "seal",
+    "unseal",
 ]
 
 FORMAT = 1
@@ -64,6 +71,10 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     nonce: str
     pipeline: str
     written_ms: int
+    last_checkpoint: int | None = None
+    """The newest checkpoint below this entry, so that opening needn't read its way down to it."""
+    last_collect: int | None = None
+    """The newest collect below this entry: it says which lower numbers still count."""
 
 
 class Claim(_Header, frozen=True, kw_only=True, tag="claim"):
@@ -118,18 +129,89 @@ class Collect(_Header, frozen=True, kw_only=True, tag="collect"):
 
     entries: tuple[int, ...]
     objects: tuple[str, ...]
+    first: int
+    """From this number on, every entry counts."""
+    kept: tuple[int, ...]
+    """The lower ones that still count. Any other is left over, or the stray of a fenced driver."""
 
 
 Entry = Claim | Checkpoint | Collect
 
-_decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)  # type: ignore[arg-type]
+_decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+
+_SEAL_BEGIN = b'{"checksum":"'
+_SEAL_MIDDLE = b'","content":\n'
+_SEAL_END = b"}\n"
+_HEX = 16
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def entry_name(number: int) -> str:
+    """The object that holds an entry.
+
+    >>> entry_name(7)
+    'log/00000000000000000007.json'
+    """
+    return f"log/{number:020d}.json"
+
+
+def entry_number(name: str) -> int | None:
+    """The number of the entry that an object holds; None if it is no entry.
+
+    >>> entry_number("log/00000000000000000007.json"), entry_number("log/readme.txt")
+    (7, None)
+    """
+    digits = name.removeprefix("log/").removesuffix(".json")
+    number = int(digits) if digits.isdecimal() and digits.isascii() else None
+    return number if number is not None and name == entry_name(number) else None
+
+
+def seal(content: bytes) -> bytes:
+    """JSON around ``content`` (JSON itself) with its xxh3-64.
+
+    >>> print(seal(b'{"a":1}').decode(), end="")
+    {"checksum":"dd2ee45507538fb6","content":
+    {
+     "a": 1
+    }}
+    """
+    body = msgspec.json.format(content, indent=1)
+    checksum = xxhash.xxh3_64_hexdigest(body).encode()
+    return _SEAL_BEGIN + checksum + _SEAL_MIDDLE + body + _SEAL_END
+
+
+def unseal(data: bytes, what: str) -> bytes:
+    """The content of a seal; ``CorruptionError`` unless every byte is as it was written."""
+    start = len(_SEAL_BEGIN) + _HEX + len(_SEAL_MIDDLE)
+    body = data[start : -len(_SEAL_END)]
+    checksum = xxhash.xxh3_64_hexdigest(body).encode()
+    if data != _SEAL_BEGIN + checksum + _SEAL_MIDDLE + body + _SEAL_END:
+        raise CorruptionError(f"{what} is damaged: its checksum doesn't fit")
+    return body
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """JSON that a person can read, closed by a newline."""
-    return msgspec.json.format(msgspec.json.encode(entry), indent=1) + b"\n"
+    """JSON that a person can read, sealed with its checksum."""
+    return seal(msgspec.json.encode(entry))
 
 
-def decode_entry(data: bytes) -> Entry:
-    """Parse and type-check an entry; ``msgspec.ValidationError`` or ``DecodeError`` if it isn't one."""
-    return _decoder.decode(data)
+def decode_entry(data: bytes, what: str = "log entry") -> Entry:
+    """Check and parse an entry; the errors name it as ``what``.
+
+    ``CorruptionError`` if it isn't what was written, ``FormatError`` if a newer Holdfast wrote it.
+    """
+    body = unseal(data, what)
+    try:
+        # First of all the format: a newer entry may have any other fields.
+        written = msgspec.json.decode(body, type=_Format).format
+        if written > FORMAT:
+            raise FormatError(
+                f"{what} has format {written}, this Holdfast reads formats up to {FORMAT}",
+                hint="upgrade Holdfast to the version that wrote it, or a newer one",
+            )
+        return _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise CorruptionError(f"{what} is not a log entry: {error}") from error
