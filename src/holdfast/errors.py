@@ -14,6 +14,7 @@ __all__ = [
     "HoldfastError",
     "InputError",
     "InternalError",
+    "ProcessingError",
     "StorageError",
 ]
 
@@ -63,6 +64,12 @@ class CorruptionError(HoldfastError):
     """Bytes read back are not the bytes written, or are missing: restore from another entry."""
 
     kind = "corruption"
+
+
+class ProcessingError(HoldfastError):
+    """An epoch failed in Spark or in user code: the state is as of the epoch before it."""
+
+    kind = "processing"
 
 
 class InternalError(HoldfastError):

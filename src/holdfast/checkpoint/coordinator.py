@@ -1,0 +1,280 @@
+"""The coordinator: turns the newest epoch into a log entry, then lets the sinks publish it.
+
+The order is the whole point (invariants 2, 3, 6): store every run, store Spark's position, make the
+sinks' output durable, write the entry — that single write *is* the checkpoint — and only then
+publish, tell listeners, and collect what no entry needs any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.checkpoint.entry import Checkpoint, SegmentRef, StagedOutput
+from holdfast.checkpoint.ledger import Ledger, Snapshot
+from holdfast.checkpoint.log import Log
+from holdfast.checkpoint.pins import read_pins
+from holdfast.checkpoint.retention import (
+    Retention,
+    collect,
+    list_collectable,
+    plan_collection,
+)
+from holdfast.errors import FencedError, HoldfastError, InternalError, StorageError
+from holdfast.failpoints import failpoint
+from holdfast.state.schema import SchemaRecord
+from holdfast.state.version import Change, Version
+from holdfast.storage import Storage
+
+__all__ = ["CheckpointEvent", "Coordinator", "Publisher", "StoreResult", "Storer"]
+
+logger = logging.getLogger("holdfast.checkpoint")
+
+_LIST_EVERY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StoreResult:
+    """What storing came to: the changes that name stored runs, and the first error, if any."""
+
+    changes: tuple[Change, ...]
+    error: HoldfastError | None = None
+
+
+class Storer(Protocol):
+    """Makes stored forms of runs; the Spark room implements it with background jobs."""
+
+    def store(self, version: Version) -> StoreResult:
+        """Give every run of ``version`` that has none a stored form, as far as it goes."""
+
+
+class Publisher(Protocol):
+    """What the coordinator asks of a sink."""
+
+    def pre_commit(self, staged: Sequence[StagedOutput]) -> None:
+        """Make staged output durable."""
+
+    def commit(self, staged: Sequence[StagedOutput], *, maybe_repeated: bool) -> None:
+        """Publish it; repeating changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEvent:
+    """What ``on_checkpoint`` callbacks are given."""
+
+    epoch: int
+    entry: int | None
+    """The log entry's number, or None if the checkpoint failed."""
+    duration_ms: int
+    new_bytes: int = 0
+    shared_bytes: int = 0
+    error: HoldfastError | None = None
+    """Why it failed; None when it is complete."""
+
+
+@dataclass
+class Coordinator:
+    """One pipeline's checkpoints. Only one runs at a time."""
+
+    log: Log
+    storage: Storage
+    ledger: Ledger
+    storer: Storer
+    sinks: Mapping[str, Publisher]
+    schemas: tuple[SchemaRecord, ...]
+    program: dict[str, str]
+    retention: Retention
+    now_ms: Callable[[], int]
+    callbacks: list[Callable[[CheckpointEvent], None]] = field(default_factory=list)
+    last: Checkpoint | None = None
+    last_error: HoldfastError | None = None
+    publish_error: HoldfastError | None = None
+    _one: threading.Lock = field(default_factory=threading.Lock)
+    _blobs: dict[bytes, str] = field(default_factory=dict)
+    _restored: set[StagedOutput] = field(default_factory=set)
+    _since_listing: int = 0
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Write an entry for the newest epoch, unless one holds it; then publish and collect."""
+        with self._one:
+            began = time.monotonic()
+            snapshot = self.ledger.snapshot()
+            if snapshot is not None:
+                try:
+                    self.last = self._write(snapshot, began)
+                except FencedError:
+                    raise
+                except (HoldfastError, OSError) as error:
+                    self._failed(snapshot.version.epoch, began, error)
+                    return None
+            self.publish()
+            if snapshot is None:
+                return None
+            self._collect()
+            assert self.last is not None
+            self._tell_complete(self.last)
+            return self.last
+
+    def publish(self, *, restored: bool = False) -> None:
+        """Let sinks publish everything that entries cover and they have not acknowledged."""
+        self.publish_error = None
+        for sink, outputs in self.ledger.pending().items():
+            if restored:
+                self._restored.update(outputs)
+            self.log.check_not_fenced()
+            try:
+                self.sinks[sink].commit(
+                    outputs, maybe_repeated=not self._restored.isdisjoint(outputs)
+                )
+            except FencedError:
+                raise
+            except (HoldfastError, OSError) as error:
+                # The entry keeps listing them, so nothing is lost: the next round tries again.
+                self._restored.update(outputs)
+                self.publish_error = _as_error(error)
+                logger.error("sink %s could not publish, will be tried again: %s", sink, error)
+                continue
+            failpoint("checkpoint.before_acknowledge")
+            self._restored.difference_update(outputs)
+            self.ledger.acknowledged(sink, outputs)
+
+    def _write(self, snapshot: Snapshot, began: float) -> Checkpoint:
+        failpoint("checkpoint.start")
+        stored = self.storer.store(snapshot.version)
+        failpoint("checkpoint.after_store")
+        # Also after an error: what was stored is not stored again by the next attempt.
+        self.ledger.install(stored.changes)
+        if stored.error is not None:
+            raise stored.error
+        changes = stored.changes
+        version = snapshot.version.apply(changes)
+        spark = {path: self._blob(data) for path, data in snapshot.position.items()}
+        for sink, outputs in snapshot.staged.items():
+            self.sinks[sink].pre_commit(outputs)
+        failpoint("checkpoint.after_pre_commit")
+        entry = self._append(snapshot, version, spark, changes, began)
+        failpoint("checkpoint.after_entry")
+        self.ledger.covered(entry)
+        self.last_error = None
+        return entry
+
+    def _append(
+        self,
+        snapshot: Snapshot,
+        version: Version,
+        spark: dict[str, str],
+        changes: Sequence[Change],
+        began: float,
+    ) -> Checkpoint:
+        runs = version.runs()
+        unsaved = [name for name, run in runs.items() if run.stored is None]
+        if unsaved:  # invariant 2
+            raise InternalError(f"runs {unsaved} have no stored form after storing")
+        new = {c.output.name for c in changes if c.output is not None}
+        sizes = {name: run.stored.size_bytes for name, run in runs.items() if run.stored}
+        pending = self.ledger.pending()
+        return self.log.append_checkpoint(
+            epoch=version.epoch,
+            runs=tuple(runs.values()),
+            tables={
+                table: tuple(SegmentRef(s.run.name, s.range) for s in segments)
+                for table, segments in version.tables.items()
+            },
+            schemas=self.schemas,
+            program=self.program,
+            spark=spark,
+            epochs=snapshot.epochs,
+            pending={
+                sink: (*pending.get(sink, ()), *snapshot.staged.get(sink, ()))
+                for sink in {*pending, *snapshot.staged}
+            },
+            staged=dict(snapshot.staged),
+            state_rows=snapshot.state_rows,
+            new_bytes=sum(size for name, size in sizes.items() if name in new),
+            shared_bytes=sum(size for name, size in sizes.items() if name not in new),
+            duration_ms=round((time.monotonic() - began) * 1000),
+        )
+
+    def _blob(self, data: bytes) -> str:
+        """Store small bytes under their content's name; the same content only once."""
+        digest = hashlib.sha256(data).digest()
+        name = self._blobs.get(digest)
+        if name is None:
+            name = f"blobs/{self.log.claim_number}-{digest.hex()[:40]}"
+            self.storage.put(name, data)
+            self._blobs[digest] = name
+        return name
+
+    def _failed(self, epoch: int, began: float, error: Exception) -> None:
+        self.last_error = _as_error(error)
+        logger.error(
+            "checkpoint of epoch %d failed and will be tried again; processing goes on: %s",
+            epoch,
+            error,
+        )
+        took = round((time.monotonic() - began) * 1000)
+        self._tell(CheckpointEvent(epoch, None, took, error=self.last_error))
+
+    def _collect(self) -> None:
+        """Delete what no retained entry needs. A failure here costs space, never data."""
+        try:
+            state = self.log.state()
+            plan = plan_collection(
+                state,
+                self.retention,
+                read_pins(self.storage),
+                live_objects=self.ledger.live_objects() | set(self._blobs.values()),
+                now_ms=self.now_ms(),
+                unnamed=self._unnamed(),
+            )
+            if plan:
+                collect(self.log, self.storage, plan)
+                gone = set(plan.objects)
+                self._blobs = {k: v for k, v in self._blobs.items() if v not in gone}
+        except FencedError:
+            raise
+        except (HoldfastError, OSError) as error:
+            logger.warning("old checkpoints could not be collected, will be tried again: %s", error)
+
+    def _unnamed(self) -> list[str]:
+        """Objects that attempts which failed may have left; listed rarely, since it takes a while.
+
+        No background job runs now, but an epoch may: output it has staged is not garbage.
+        """
+        self._since_listing += 1
+        if self._since_listing % _LIST_EVERY != 1:
+            return []
+        mine = f"staged/{self.log.claim_number}-"
+        return [name for name in list_collectable(self.storage) if not name.startswith(mine)]
+
+    def _tell_complete(self, entry: Checkpoint) -> None:
+        logger.info(
+            "checkpoint %d: epoch %d, %d bytes new, %d shared, %d ms",
+            entry.number,
+            entry.epoch,
+            entry.new_bytes,
+            entry.shared_bytes,
+            entry.duration_ms,
+        )
+        self._tell(
+            CheckpointEvent(
+                entry.epoch, entry.number, entry.duration_ms, entry.new_bytes, entry.shared_bytes
+            )
+        )
+
+    def _tell(self, event: CheckpointEvent) -> None:
+        for callback in self.callbacks:
+            try:
+                callback(event)
+            except Exception:
+                # User code must not be able to stop checkpoints; it is told in the log.
+                logger.exception("an on_checkpoint callback raised for epoch %d", event.epoch)
+
+
+def _as_error(error: Exception) -> HoldfastError:
+    return error if isinstance(error, HoldfastError) else StorageError(str(error))

@@ -1,0 +1,200 @@
+"""What the driver knows of its pipeline between two log entries.
+
+Processing runs ahead of durability: the ledger holds the newest version, the epochs and staged
+output that no entry covers yet, and the runs that somebody is reading. Every method is atomic.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from holdfast.checkpoint.entry import Checkpoint, EpochRecord, StagedOutput
+from holdfast.state.version import Change, Version
+
+__all__ = ["Ahead", "Ledger", "Snapshot"]
+
+Staged = Mapping[str, tuple[StagedOutput, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a checkpoint of one epoch needs, taken at one instant."""
+
+    version: Version
+    epochs: tuple[EpochRecord, ...]
+    staged: Staged
+    """Per sink the output of ``epochs``."""
+    position: Mapping[str, bytes]
+    """Spark's checkpoint files after the epoch."""
+    state_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """How far processing is ahead of the log."""
+
+    epochs: int
+    unsaved_bytes: int
+    oldest_ms: int | None
+    """Processing time of the oldest epoch that no entry covers."""
+
+
+class Ledger:
+    """The live state of a pipeline on its driver."""
+
+    def __init__(self, version: Version, state_rows: int = 0) -> None:
+        self._lock = threading.RLock()
+        self._version = version
+        self._state_rows = state_rows
+        self._epochs: list[EpochRecord] = []
+        self._staged: dict[str, list[StagedOutput]] = {}
+        self._pending: dict[str, list[StagedOutput]] = {}
+        self._position: Mapping[str, bytes] = {}
+        self._busy: set[str] = set()
+        self._epoch_reads: frozenset[str] | None = None
+        self._queued: list[Change] = []
+
+    @property
+    def version(self) -> Version:
+        """The newest version."""
+        with self._lock:
+            return self._version
+
+    @property
+    def state_rows(self) -> int:
+        """Rows of state in the newest version."""
+        with self._lock:
+            return self._state_rows
+
+    def record_epoch(
+        self,
+        record: EpochRecord,
+        changes: Iterable[Change],
+        staged: Mapping[str, Sequence[StagedOutput]],
+        position: Mapping[str, bytes],
+        new_keys: int,
+    ) -> Version:
+        """Version e−1 becomes version e: all of an epoch's reports at once, or none."""
+        with self._lock:
+            self._version = self._version.apply(changes, record.epoch)
+            self._install_queued()
+            self._epochs.append(record)
+            for sink, outputs in staged.items():
+                self._staged.setdefault(sink, []).extend(outputs)
+            self._position = position
+            self._state_rows += new_keys
+            return self._version
+
+    def install(self, changes: Iterable[Change]) -> None:
+        """Apply background changes as far as they still fit (compare and swap).
+
+        While an epoch runs they wait for its end: it may have merged the same inputs, and its
+        result must fit the version that it was given.
+        """
+        with self._lock:
+            self._queued += changes
+            if self._epoch_reads is None:
+                self._install_queued()
+
+    def _install_queued(self) -> None:
+        for change in self._queued:
+            if self._version.can_apply(change):
+                self._version = self._version.apply([change])
+        self._queued.clear()
+
+    def snapshot(self) -> Snapshot | None:
+        """What a checkpoint of the newest epoch must hold; None if an entry holds it already."""
+        with self._lock:
+            if not self._epochs:
+                return None
+            staged = {sink: tuple(outputs) for sink, outputs in self._staged.items()}
+            return Snapshot(
+                self._version, tuple(self._epochs), staged, self._position, self._state_rows
+            )
+
+    def covered(self, entry: Checkpoint) -> None:
+        """An entry now holds everything up to its epoch; its staged output awaits its sinks."""
+        with self._lock:
+            self._epochs = [r for r in self._epochs if r.epoch > entry.epoch]
+            for sink, outputs in self._staged.items():
+                self._staged[sink] = [o for o in outputs if o.epoch > entry.epoch]
+            for sink, committed in entry.staged.items():
+                known = self._pending.setdefault(sink, [])
+                known += [o for o in committed if o not in known]
+
+    def restore_pending(self, pending: Staged) -> None:
+        """Take over what an earlier driver's entry lists as not acknowledged."""
+        with self._lock:
+            self._pending = {sink: list(outputs) for sink, outputs in pending.items()}
+
+    def pending(self) -> dict[str, tuple[StagedOutput, ...]]:
+        """Per sink the output that entries cover and the sink has not acknowledged."""
+        with self._lock:
+            return {sink: tuple(outputs) for sink, outputs in self._pending.items() if outputs}
+
+    def acknowledged(self, sink: str, outputs: Sequence[StagedOutput]) -> None:
+        """The sink has published these."""
+        with self._lock:
+            done = set(outputs)
+            self._pending[sink] = [o for o in self._pending.get(sink, []) if o not in done]
+
+    def ahead(self) -> Ahead:
+        """How far processing is ahead of the log."""
+        with self._lock:
+            unsaved = sum(r.size_bytes for r in self._version.runs().values() if r.stored is None)
+            waiting = sum(o.size_bytes for outputs in self._staged.values() for o in outputs)
+            oldest = self._epochs[0].processing_time_ms if self._epochs else None
+            return Ahead(len(self._epochs), unsaved + waiting, oldest)
+
+    def staged(self) -> dict[str, tuple[StagedOutput, ...]]:
+        """Per sink all output that waits, for an entry or for the sink."""
+        with self._lock:
+            sinks = {*self._staged, *self._pending}
+            return {s: (*self._pending.get(s, ()), *self._staged.get(s, ())) for s in sorted(sinks)}
+
+    @contextmanager
+    def busy(self, names: Iterable[str]) -> Iterator[None]:
+        """Keep runs from being merged by an epoch while a background job works on them."""
+        mine = set(names)
+        with self._lock:
+            self._busy |= mine
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy -= mine
+
+    @contextmanager
+    def epoch(self) -> Iterator[tuple[Version, frozenset[str]]]:
+        """The version an epoch starts from, and the runs that its tasks may merge.
+
+        The version's local files stay until the block ends.
+        """
+        with self._lock:
+            runs = self._version.runs()
+            self._epoch_reads = frozenset(runs)
+            free = {name for name, run in runs.items() if run.stored is None} - self._busy
+            given = self._version, frozenset(free)
+        try:
+            yield given
+        finally:
+            with self._lock:
+                self._epoch_reads = None
+                self._install_queued()
+
+    def live_runs(self) -> set[str]:
+        """Names of all runs that the newest version, an epoch or a job may still open."""
+        with self._lock:
+            waiting = {c.output.name for c in self._queued if c.output is not None}
+            reads = self._epoch_reads or frozenset()
+            return set(self._version.runs()) | waiting | self._busy | reads
+
+    def live_objects(self) -> set[str]:
+        """Stored runs and staged output that the newest version, or one about to be, needs."""
+        with self._lock:
+            runs = [*self._version.runs().values(), *(c.output for c in self._queued if c.output)]
+            staged = (o.name for outputs in self.staged().values() for o in outputs)
+            return {run.stored.object for run in runs if run.stored} | set(staged)

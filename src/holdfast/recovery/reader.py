@@ -1,0 +1,24 @@
+"""Reads the state that a checkpoint keeps, straight from storage: no Spark, no driver."""
+
+from __future__ import annotations
+
+from holdfast.checkpoint.entry import Checkpoint
+from holdfast.recovery.opener import open_stored
+from holdfast.state.hashing import FULL_RANGE
+from holdfast.state.schema import TableSchema
+from holdfast.state.view import TableView
+from holdfast.storage import Storage
+
+__all__ = ["stored_tables"]
+
+
+def stored_tables(entry: Checkpoint, storage: Storage) -> dict[str, TableView]:
+    """A view of each state table of a checkpoint; blocks are read and checked when touched."""
+    version = entry.version()
+    views = {}
+    for record in entry.schemas:
+        schema = TableSchema.from_record(record)
+        segments = version.segments(schema.table, FULL_RANGE)
+        opened = {s.run.name: open_stored(s.run, storage) for s in segments}
+        views[schema.table] = TableView(schema, [(opened[s.run.name], s.range) for s in segments])
+    return views

@@ -1,0 +1,226 @@
+"""Background jobs: give runs their stored form, and keep the number of runs small.
+
+Each job is a handful of short tasks on the executors, in a scheduler pool of their own. A task takes
+one *piece* (the segments of one table in one hash range), merges it to one run and writes that to
+storage and to the host's disk. Pieces succeed or fail one by one: a failed attempt leaves runs that
+the next one need not store again.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from holdfast.checkpoint.coordinator import StoreResult
+from holdfast.checkpoint.ledger import Ledger
+from holdfast.errors import HoldfastError, StorageError
+from holdfast.failpoints import failpoint
+from holdfast.recovery.opener import RunOpener, local_path
+from holdfast.state.hashing import FULL_RANGE, HashRange, partition_range
+from holdfast.state.local import LocalRunWriter
+from holdfast.state.merge import merge_runs
+from holdfast.state.run import Run, Segment, StoredForm
+from holdfast.state.schema import TableSchema
+from holdfast.state.stored import encode_stored
+from holdfast.state.tiers import plan_merge
+from holdfast.state.version import Change, Version
+from holdfast.storage import Storage
+
+__all__ = ["BackgroundJobs", "Piece", "PieceResult", "plan_compaction", "plan_store"]
+
+logger = logging.getLogger("holdfast.background")
+
+# About a second of merging and writing: a longer task would keep an epoch waiting for its core.
+_PIECE_BYTES = 48 << 20
+# Below this a table is stored by one task.
+_SMALL_BYTES = 4 << 20
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Segments of one table in one range, newest first, that become one run."""
+
+    table: str
+    range: HashRange
+    segments: tuple[Segment, ...]
+    oldest: bool
+    """Nothing lies below: deleted keys need no tombstone any more."""
+
+
+class PieceResult(msgspec.Struct, frozen=True):
+    """What became of a piece."""
+
+    index: int
+    run: Run | None = None
+    error: str = ""
+
+
+def plan_store(version: Version, partitions: int) -> list[Piece]:
+    """The pieces that give every run without a stored form one."""
+    pieces = []
+    for table, segments in version.tables.items():
+        unsaved = sum(s.size_bytes for s in segments if s.run.stored is None)
+        for within in _ranges(unsaved, partitions):
+            present = version.segments(table, within)
+            fresh = tuple(s for s in present if s.run.stored is None)
+            if fresh:
+                pieces.append(Piece(table, within, fresh, oldest=len(fresh) == len(present)))
+    return pieces
+
+
+def plan_compaction(version: Version, partitions: int) -> list[Piece]:
+    """The pieces that merge stored runs wherever too many of a size have gathered."""
+    pieces = []
+    for table, segments in version.tables.items():
+        size = sum(s.size_bytes for s in segments)
+        for within in _ranges(size, partitions):
+            present = version.segments(table, within)
+            stored = [s for s in present if s.run.stored is not None]
+            chosen = plan_merge(stored)
+            if chosen is not None:
+                picked = tuple(stored[chosen])
+                pieces.append(Piece(table, within, picked, picked[-1] == present[-1]))
+    return pieces
+
+
+def _ranges(size_bytes: int, partitions: int) -> list[HashRange]:
+    if size_bytes <= _SMALL_BYTES:
+        return [FULL_RANGE]
+    ranges = [partition_range(p, partitions) for p in range(partitions)]
+    each = -(-size_bytes // (_PIECE_BYTES * partitions))
+    return [part for whole in ranges for part in whole.split(each)]
+
+
+@dataclass
+class BackgroundJobs:
+    """Stores and merges runs of one pipeline."""
+
+    spark: SparkSession
+    ledger: Ledger
+    storage: Storage
+    schemas: dict[str, TableSchema]
+    claim: int
+    folder: Path
+    host: str
+    partitions: int
+
+    def store(self, version: Version) -> StoreResult:
+        """See :class:`holdfast.checkpoint.coordinator.Storer`."""
+        return self._run(plan_store(version, self.partitions), "store")
+
+    def compact(self) -> int:
+        """Merge stored runs of the newest version where worthwhile; how many runs were made."""
+        pieces = plan_compaction(self.ledger.version, self.partitions)
+        result = self._run(pieces, "merge")
+        self.ledger.install(result.changes)
+        if result.error is not None:
+            logger.warning("merging runs failed and will be tried again: %s", result.error)
+        return len(result.changes)
+
+    def _run(self, pieces: Sequence[Piece], what: str) -> StoreResult:
+        if not pieces:
+            return StoreResult(())
+        names = {s.run.name for piece in pieces for s in piece.segments}
+        with self.ledger.busy(names):
+            results = self._job(pieces, what)
+        changes, errors = [], []
+        for result in results:
+            piece = pieces[result.index]
+            if result.run is None:
+                errors.append(f"{piece.table}: {result.error}")
+                continue
+            inputs = tuple(dict.fromkeys(s.run.name for s in piece.segments))
+            changes.append(Change(piece.table, piece.range, inputs, result.run))
+        error = StorageError("; ".join(errors)) if errors else None
+        return StoreResult(tuple(changes), error)
+
+    def _job(self, pieces: Sequence[Piece], what: str) -> list[PieceResult]:
+        work = _Work(tuple(pieces), self.schemas, self.storage, self.folder, self.claim, self.host)
+        size = sum(s.size_bytes for piece in pieces for s in piece.segments)
+        if size <= _SMALL_BYTES and self._local():
+            # Cheaper here than a Spark job, and the driver is on the host that holds the runs.
+            return [work.do(index) for index in range(len(pieces))]
+        context = self.spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
+        context.setJobDescription(f"holdfast: {what} {len(pieces)} pieces, {size >> 20} MiB")
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for index in batch.column(0).to_pylist():
+                    encoded = msgspec.json.encode(work.do(index))
+                    yield pa.RecordBatch.from_pydict({"result": pa.array([encoded], pa.binary())})
+
+        frame = self.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(task, "result binary")
+        return [msgspec.json.decode(bytes(row[0]), type=PieceResult) for row in frame.collect()]
+
+    def _local(self) -> bool:
+        return str(self.spark.sparkContext.master).startswith("local[")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The part that runs in tasks."""
+
+    pieces: tuple[Piece, ...]
+    schemas: dict[str, TableSchema]
+    storage: Storage
+    folder: Path
+    claim: int
+    host: str
+
+    def do(self, index: int) -> PieceResult:
+        """Merge and store one piece; an error is a result, so that the other pieces count."""
+        try:
+            return PieceResult(index, self._stored(self.pieces[index]))
+        except (HoldfastError, OSError) as error:
+            return PieceResult(index, error=str(error))
+
+    def _stored(self, piece: Piece) -> Run:
+        failpoint("store.piece")
+        opener = RunOpener(self.folder, self.storage)
+        schema = self.schemas[piece.table]
+        opened = [(opener.open(s.run), s.range) for s in piece.segments]
+        whole = piece.segments[0]
+        alone = len(piece.segments) == 1 and whole.range == whole.run.range
+        if alone and not (piece.oldest and whole.run.tombstones):
+            tables = merge_runs(schema, opened, piece.range, drop_tombstones=False)
+            return self._put(whole.run, tables, opened[0][0].schema)
+        name = f"{self.claim}-{whole.run.last_epoch}-{uuid.uuid4().hex[:16]}"
+        writer = LocalRunWriter(local_path(self.folder, name), schema.arrow)
+        made = Run(
+            name,
+            piece.table,
+            piece.range,
+            min(s.run.first_epoch for s in piece.segments),
+            whole.run.last_epoch,
+            rows=0,
+        )
+        try:
+            merged = _tee(
+                merge_runs(schema, opened, piece.range, drop_tombstones=piece.oldest), writer
+            )
+            run = self._put(made, merged, schema.arrow)
+        except BaseException:
+            writer.abort()
+            raise
+        local = msgspec.structs.replace(writer.close().form, hosts=(self.host,))
+        return msgspec.structs.replace(run, local=local)
+
+    def _put(self, run: Run, tables: Iterator[pa.Table], schema: pa.Schema) -> Run:
+        data, info = encode_stored(tables, schema)
+        name = f"runs/{run.name}-{uuid.uuid4().hex[:8]}.parquet"
+        self.storage.put(name, data)
+        form = StoredForm(name, info.size_bytes, info.checksum, info.tail_bytes)
+        return msgspec.structs.replace(run, stored=form, rows=info.rows, tombstones=info.tombstones)
+
+
+def _tee(tables: Iterator[pa.Table], writer: LocalRunWriter) -> Iterator[pa.Table]:
+    for table in tables:
+        writer.write(table)
+        yield table

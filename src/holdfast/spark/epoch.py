@@ -1,0 +1,241 @@
+"""One epoch: shape it, run one Spark job, accept all of its reports or none."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
+
+from holdfast.checkpoint.entry import EpochRecord, StagedOutput
+from holdfast.checkpoint.ledger import Ledger
+from holdfast.errors import InternalError
+from holdfast.failpoints import failpoint
+from holdfast.operators.base import Clock
+from holdfast.sinks.base import Stager
+from holdfast.spark.lift import AggregatePlan
+from holdfast.spark.pacing import Pacing, Shape
+from holdfast.spark.session import QUERY_SETTINGS
+from holdfast.spark.task import TaskReport, TaskSpec, run_task
+from holdfast.state.hashing import FULL_RANGE, partition_sql
+from holdfast.state.schema import HASH
+from holdfast.state.version import Version
+from holdfast.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["EpochLoop", "EpochProgress", "Reports"]
+
+logger = logging.getLogger("holdfast.spark")
+
+
+class _Messages(AccumulatorParam[list[bytes]]):
+    def zero(self, value: list[bytes]) -> list[bytes]:
+        del value
+        return []
+
+    def addInPlace(self, value1: list[bytes], value2: list[bytes]) -> list[bytes]:  # noqa: N802
+        value1.extend(value2)
+        return value1
+
+
+class Reports:
+    """The one long-lived accumulator through which tasks report (each new one would leak)."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self.accumulator: Accumulator[list[bytes]] = context.accumulator([], _Messages())
+
+    def take(self) -> list[TaskReport]:
+        """The reports since the last call."""
+        messages = self.accumulator.value
+        self.accumulator.value = []
+        return [msgspec.json.decode(message, type=TaskReport) for message in messages]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochProgress:
+    """What ``query.progress`` says of one epoch."""
+
+    epoch: int
+    rows: int
+    """Rows that came in."""
+    keys: int
+    """Keys whose state changed."""
+    state_rows: int
+    state_bytes: int
+    partitions: int
+    preaggregated: bool
+    spilled_bytes: int
+    fetched_bytes: int
+    """State read from checkpoint storage because this host didn't have it."""
+    seconds: Mapping[str, float]
+    """Per phase: plan, job, and summed over tasks receive, state, stage, merge; and total."""
+    last_checkpoint: int | None = None
+    """The newest epoch that a log entry holds."""
+
+
+@dataclass
+class EpochLoop:
+    """Runs epochs of a pipeline with one stateful operator."""
+
+    plan: AggregatePlan
+    ledger: Ledger
+    storage: Storage
+    claim: int
+    folder: Path
+    stagers: Mapping[str, Stager]
+    pacing: Pacing
+    reports: Reports
+    memory_bytes: int
+    retire_local: Callable[[], None]
+    host: str = field(default_factory=socket.gethostname)
+    _configured: bool = False
+
+    def run(
+        self, batch: DataFrame, record: EpochRecord, position: Mapping[str, bytes]
+    ) -> EpochProgress:
+        """Process one micro-batch: version e−1 becomes version e, or nothing happens."""
+        began = time.perf_counter()
+        self._configure(batch)
+        clock = Clock(record.epoch, record.processing_time_ms, record.watermark_ms)
+        shape = self.pacing.next()
+        with self.ledger.epoch() as (version, mergeable):
+            spec = self._spec(clock, shape, version, mergeable)
+            self.reports.take()
+            frame, source_rows = self._lifted(batch, shape)
+            job = self._shuffled(frame, shape).mapInArrow(
+                _task_function(spec, self.reports.accumulator), "nothing int"
+            )
+            rdd = job._jdf.queryExecution().toRdd()
+            planned = time.perf_counter()
+            rdd.count()
+            ran = time.perf_counter()
+            reports = _complete(self.reports.take(), record.epoch, shape.partitions)
+            rows = source_rows() if source_rows is not None else sum(r.rows for r in reports)
+            failpoint("epoch.before_record")
+            self._record(record, reports, position, rows)
+        self.pacing.learn(
+            received=sum(r.rows for r in reports),
+            keys=sum(r.keys for r in reports),
+            source_rows=rows,
+        )
+        self.retire_local()
+        seconds = {"plan": planned - began, "job": ran - planned}
+        for report in reports:
+            for phase, spent in report.seconds.items():
+                seconds[phase] = seconds.get(phase, 0.0) + spent
+        seconds["total"] = time.perf_counter() - began
+        return self._progress(record.epoch, rows, shape, reports, seconds)
+
+    def _configure(self, batch: DataFrame) -> None:
+        """The stream runs in a session of its own, made by Spark: give it our settings once."""
+        if not self._configured:
+            for name, value in QUERY_SETTINGS.items():
+                batch.sparkSession.conf.set(name, value)
+            self._configured = True
+
+    def _spec(
+        self, clock: Clock, shape: Shape, version: Version, mergeable: frozenset[str]
+    ) -> TaskSpec:
+        tables = [schema.table for schema in self.plan.operator.tables]
+        return TaskSpec(
+            operator=self.plan.operator,
+            clock=clock,
+            partitions=shape.partitions,
+            claim=self.claim,
+            folder=self.folder,
+            storage=self.storage,
+            host=self.host,
+            segments={table: version.segments(table, FULL_RANGE) for table in tables},
+            mergeable=mergeable,
+            stagers=self.stagers,
+            memory_bytes=self.memory_bytes,
+        )
+
+    def _lifted(self, batch: DataFrame, shape: Shape) -> tuple[DataFrame, Callable[[], int] | None]:
+        if shape.preaggregate:
+            return self.plan.preaggregate(batch)
+        return self.plan.lift(batch), None
+
+    def _shuffled(self, frame: DataFrame, shape: Shape) -> DataFrame:
+        if not shape.shuffle:
+            return frame.coalesce(1)
+        return frame.repartitionById(shape.partitions, expr(partition_sql(HASH, shape.partitions)))
+
+    def _record(
+        self,
+        record: EpochRecord,
+        reports: list[TaskReport],
+        position: Mapping[str, bytes],
+        rows: int,
+    ) -> None:
+        staged: dict[str, list[StagedOutput]] = {}
+        for report in reports:
+            for sink, output in report.staged.items():
+                staged.setdefault(sink, []).append(output)
+        changes = [change for report in reports for change in report.changes]
+        self.ledger.record_epoch(
+            msgspec.structs.replace(record, rows=rows),
+            changes,
+            staged,
+            position,
+            sum(r.new_keys for r in reports),
+        )
+
+    def _progress(
+        self,
+        epoch: int,
+        rows: int,
+        shape: Shape,
+        reports: list[TaskReport],
+        seconds: Mapping[str, float],
+    ) -> EpochProgress:
+        version = self.ledger.version
+        return EpochProgress(
+            epoch=epoch,
+            rows=rows,
+            keys=sum(r.keys for r in reports),
+            state_rows=self.ledger.state_rows,
+            state_bytes=sum(s.size_bytes for part in version.tables.values() for s in part),
+            partitions=shape.partitions,
+            preaggregated=shape.preaggregate,
+            spilled_bytes=sum(r.spilled_bytes for r in reports),
+            fetched_bytes=sum(r.fetched_bytes for r in reports),
+            seconds=seconds,
+        )
+
+
+def _task_function(
+    spec: TaskSpec, accumulator: Accumulator[list[bytes]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        report = run_task(spec, context.partitionId(), batches)
+        accumulator.add([msgspec.json.encode(report)])
+        return iter(())
+
+    return task
+
+
+def _complete(reports: list[TaskReport], epoch: int, partitions: int) -> list[TaskReport]:
+    """One report per partition; a version is recorded only if every partition has reported."""
+    first: dict[int, TaskReport] = {}
+    for report in reports:
+        if report.epoch == epoch:
+            first.setdefault(report.partition, report)
+    missing = set(range(partitions)) - set(first)
+    if missing:
+        raise InternalError(f"epoch {epoch}: partitions {sorted(missing)} did not report")
+    return [first[partition] for partition in sorted(first)]

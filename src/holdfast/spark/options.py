@@ -1,0 +1,99 @@
+"""The options of ``start``, checked before anything else happens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.checkpoint.coordinator import CheckpointEvent
+from holdfast.checkpoint.retention import Retention
+from holdfast.durations import parse_duration
+from holdfast.errors import InputError
+from holdfast.spark.local_files import default_local_dir
+
+__all__ = ["Options"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a pipeline runs; see :meth:`holdfast.stream.Pipeline.start`."""
+
+    name: str
+    checkpoint_dir: str
+    checkpoint_interval_s: float | None
+    trigger_s: float
+    available_now: bool
+    manual: bool
+    partitions: int | None
+    every_epoch: bool
+    retention: Retention
+    max_ahead_bytes: int
+    max_ahead_s: float
+    memory_bytes: int
+    local_dir: Path
+    from_entry: int | None
+    on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...]
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        name: str,
+        checkpoint_dir: str | Path,
+        checkpoint_interval: str | float | None,
+        trigger: str | float,
+        partitions: int | None,
+        durability: str,
+        keep_last: int,
+        keep_for: str | float | None,
+        max_ahead_bytes: int,
+        max_ahead: str | float,
+        memory_bytes: int,
+        local_dir: str | Path | None,
+        from_entry: int | None,
+        on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...],
+    ) -> Options:
+        """Check and convert what the user wrote."""
+        if _NAME.fullmatch(name) is None:
+            raise InputError(
+                f"{name!r} can't name a pipeline",
+                hint="use letters, digits and _ . - (100 at most)",
+            )
+        if durability not in ("checkpoint", "epoch"):
+            raise InputError(
+                f"durability can't be {durability!r}", hint='it is "checkpoint" or "epoch"'
+            )
+        for what, value, least in (
+            ("partitions", partitions, 1),
+            ("keep_last", keep_last, 1),
+            ("max_ahead_bytes", max_ahead_bytes, 1),
+            ("memory_bytes", memory_bytes, 1 << 20),
+        ):
+            if value is not None and value < least:
+                raise InputError(f"{what} must be at least {least}, not {value}")
+        word = trigger if trigger in ("available-now", "manual") else None
+        return cls(
+            name=name,
+            checkpoint_dir=str(checkpoint_dir),
+            checkpoint_interval_s=None
+            if checkpoint_interval is None
+            else max(0.01, parse_duration(checkpoint_interval, "checkpoint_interval")),
+            trigger_s=0.0 if word else parse_duration(trigger, "trigger"),
+            available_now=word == "available-now",
+            manual=word == "manual",
+            partitions=partitions,
+            every_epoch=durability == "epoch",
+            retention=Retention(
+                keep_last, None if keep_for is None else parse_duration(keep_for, "keep_for")
+            ),
+            max_ahead_bytes=max_ahead_bytes,
+            max_ahead_s=parse_duration(max_ahead, "max_ahead"),
+            memory_bytes=memory_bytes,
+            local_dir=default_local_dir() if local_dir is None else Path(local_dir),
+            from_entry=from_entry,
+            on_checkpoint=on_checkpoint,
+        )

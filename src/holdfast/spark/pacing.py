@@ -1,0 +1,61 @@
+"""Decides, from the epochs before, how many tasks the next one gets and whether to pre-aggregate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Pacing", "Shape"]
+
+# Below this many rows a second task costs more than it computes.
+_TINY_ROWS = 20_000
+_ROWS_PER_TASK = 50_000
+# Grouping on the map side pays once it sends fewer than this share of the rows.
+_WORTHWHILE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How an epoch runs."""
+
+    partitions: int
+    preaggregate: bool
+    shuffle: bool
+    """False: one task reads everything itself."""
+
+
+class Pacing:
+    """Learns from each epoch.
+
+    >>> pacing = Pacing(partitions=4)
+    >>> pacing.next().partitions
+    4
+    >>> pacing.learn(received=120, keys=100, source_rows=120)
+    >>> pacing.next()
+    Shape(partitions=1, preaggregate=False, shuffle=False)
+    """
+
+    def __init__(self, partitions: int, *, must_preaggregate: bool = False) -> None:
+        self.partitions = partitions
+        self.must_preaggregate = must_preaggregate
+        self._received: int | None = None
+        self._ratio: float | None = None
+        self._source_rows = 0
+
+    def next(self) -> Shape:
+        """The shape of the next epoch."""
+        if self._received is None:
+            return Shape(self.partitions, self.must_preaggregate, shuffle=True)
+        if self._source_rows < _TINY_ROWS:
+            return Shape(1, self.must_preaggregate, shuffle=False)
+        wanted = -(-self._received // _ROWS_PER_TASK)
+        pays = self._ratio is not None and self._ratio < _WORTHWHILE
+        return Shape(min(self.partitions, max(1, wanted)), self.must_preaggregate or pays, True)
+
+    def learn(self, *, received: int, keys: int, source_rows: int) -> None:
+        """An epoch of ``source_rows`` sent ``received`` rows to its tasks, for ``keys`` keys."""
+        self._received = received
+        self._source_rows = source_rows
+        if source_rows >= _TINY_ROWS:
+            # Not pre-aggregated, the keys are what would have been sent at best.
+            sent = received if received < source_rows else keys
+            self._ratio = sent / source_rows

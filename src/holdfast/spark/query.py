@@ -1,0 +1,378 @@
+"""A running pipeline, as its user sees it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark import InheritableThread
+from pyspark.sql import DataFrame
+
+from holdfast.checkpoint.coordinator import Coordinator
+from holdfast.checkpoint.entry import Checkpoint, EpochRecord
+from holdfast.checkpoint.ledger import Ahead, Ledger
+from holdfast.errors import FencedError, HoldfastError, ProcessingError
+from holdfast.failpoints import failpoint
+from holdfast.spark.epoch import EpochLoop, EpochProgress
+from holdfast.spark.options import Options
+from holdfast.spark.scratch import ScratchReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["Query", "QueryParts", "QueryStatus"]
+
+logger = logging.getLogger("holdfast.query")
+
+_KEEP_PROGRESS = 1000
+_FENCE_CHECK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatus:
+    """How a pipeline is doing right now."""
+
+    state: str
+    """``running``, ``waiting`` (and ``message`` says for what), ``stopped`` or ``failed``."""
+    message: str
+    last_epoch: int
+    last_checkpoint: int | None
+    """The newest epoch that a log entry holds."""
+    ahead: Ahead
+    checkpoint_error: str | None
+    """Why the last attempt at a checkpoint failed; it is tried again."""
+    publish_error: str | None
+    """Why a sink could not publish; it is tried again."""
+
+
+@dataclass
+class QueryParts:
+    """What a query is put together from; :mod:`holdfast.spark.start` does that."""
+
+    options: Options
+    ledger: Ledger
+    coordinator: Coordinator
+    loop: EpochLoop
+    scratch: ScratchReader
+    compact: Callable[[], int]
+    close: Callable[[], None]
+    now_ms: Callable[[], int]
+    processing_time_ms: int
+
+
+class Query:
+    """A started pipeline.
+
+    Epochs run on Spark's stream thread; one thread takes checkpoints, one watches whether another
+    driver has taken over, and one waits for the end.
+    """
+
+    def __init__(self, parts: QueryParts) -> None:
+        self._parts = parts
+        self._options = parts.options
+        self._ledger = parts.ledger
+        self._coordinator = parts.coordinator
+        self._progress: deque[EpochProgress] = deque(maxlen=_KEEP_PROGRESS)
+        self._failure: HoldfastError | None = None
+        self._waiting: str | None = None
+        self._stopping = threading.Event()
+        self._done = threading.Event()
+        self._epoch_lock = threading.Lock()
+        self._wake = threading.Condition()
+        self._asked = 0
+        self._answered = 0
+        self._steps = threading.Semaphore(0)
+        self._epochs_done = 0
+        self._clock_ms = parts.processing_time_ms
+        self._spark_query: StreamingQuery | None = None
+
+    # ---- what users call
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name."""
+        return self._options.name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the pipeline still runs."""
+        return not self._done.is_set()
+
+    @property
+    def progress(self) -> list[EpochProgress]:
+        """The last thousand epochs, oldest first."""
+        last = self._last_checkpoint_epoch()
+        return [replace(p, last_checkpoint=last) for p in list(self._progress)]
+
+    @property
+    def exception(self) -> HoldfastError | None:
+        """Why the pipeline failed; None if it did not."""
+        return self._failure
+
+    @property
+    def status(self) -> QueryStatus:
+        """How the pipeline is doing."""
+        waiting = self._waiting
+        if self._failure is not None:
+            state, message = "failed", str(self._failure)
+        elif self._done.is_set():
+            state, message = "stopped", ""
+        elif waiting is not None:
+            state, message = "waiting", waiting
+        else:
+            state, message = "running", ""
+        failed, unpublished = self._coordinator.last_error, self._coordinator.publish_error
+        return QueryStatus(
+            state=state,
+            message=message,
+            last_epoch=self._ledger.version.epoch,
+            last_checkpoint=self._last_checkpoint_epoch(),
+            ahead=self._ledger.ahead(),
+            checkpoint_error=str(failed) if failed else None,
+            publish_error=str(unpublished) if unpublished else None,
+        )
+
+    def checkpoint(self, timeout: float | None = None) -> int | None:
+        """Take a checkpoint now and wait for it; the epoch that the log holds then.
+
+        Requests made while one is under way are answered together by the next.
+        """
+        with self._wake:
+            self._asked += 1
+            mine = self._asked
+            self._wake.notify_all()
+            self._wake.wait_for(lambda: self._answered >= mine or self._done.is_set(), timeout)
+        self._raise_failure()
+        if self._coordinator.last_error is not None:
+            raise self._coordinator.last_error
+        return self._last_checkpoint_epoch()
+
+    def step(self, timeout: float = 60.0) -> bool:
+        """With ``trigger="manual"``: run one epoch; False if there was no input for one."""
+        before = self._epochs_done
+        self._steps.release()
+        deadline = time.monotonic() + timeout
+        idle = 0
+        while self._epochs_done == before and not self._done.is_set():
+            status: Any = self._started.status
+            busy = status["isDataAvailable"] or status["isTriggerActive"]
+            idle = 0 if busy else idle + 1
+            if idle > 20 and self._steps.acquire(blocking=False):
+                return False
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
+            time.sleep(0.005)
+        self._raise_failure()
+        return self._epochs_done > before
+
+    def process_all_available(self) -> None:
+        """Wait until all input that is there now is processed and published."""
+        try:
+            self._started.processAllAvailable()
+        except Exception:
+            # Spark's report of a failed query; ours says more and comes below.
+            self._done.wait(60)
+            self._raise_failure()
+            raise
+        self.checkpoint()
+
+    def stop(self) -> None:
+        """End the epoch in hand, take a last checkpoint, and stop."""
+        self._stopping.set()
+        self._steps.release()
+        with self._wake:
+            self._wake.notify_all()
+        with self._epoch_lock:
+            pass
+        self._started.stop()
+        self._done.wait()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait for the end; raises what the pipeline failed with. False if it still runs."""
+        ended = self._done.wait(timeout)
+        self._raise_failure()
+        return ended
+
+    # ---- threads
+
+    def _start(self, begin: Callable[[Callable[[DataFrame, int], None]], StreamingQuery]) -> None:
+        self._spark_query = begin(self._on_batch)
+        targets = (self._take_checkpoints, self._watch_fence, self._wait_for_end)
+        self._threads = [
+            InheritableThread(target=target, daemon=True, name=f"holdfast-{self.name}")
+            for target in targets
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def _started(self) -> StreamingQuery:
+        assert self._spark_query is not None
+        return self._spark_query
+
+    def _on_batch(self, batch: DataFrame, epoch: int) -> None:
+        """Spark's call for each micro-batch."""
+        if self._options.manual:
+            self._steps.acquire()
+        self._wait_while_ahead()
+        with self._epoch_lock:
+            if self._stopping.is_set() or self._failure is not None:
+                self._sit_out()
+                return
+            try:
+                self._run_epoch(batch, epoch)
+            except HoldfastError as error:
+                self._fail(error)
+                raise
+        self._epochs_done += 1
+
+    def _run_epoch(self, batch: DataFrame, epoch: int) -> None:
+        self._clock_ms = max(self._clock_ms, self._parts.now_ms())
+        record = EpochRecord(
+            epoch,
+            rows=0,
+            processing_time_ms=self._clock_ms,
+            offsets=self._parts.scratch.offsets(epoch),
+        )
+        position = self._parts.scratch.read(epoch)
+        failpoint("epoch.start")
+        progress = self._parts.loop.run(batch, record, position)
+        failpoint("epoch.recorded")
+        self._progress.append(progress)
+        if self._options.every_epoch:
+            self.checkpoint()
+
+    def _sit_out(self) -> None:
+        """Let Spark stop here: returning earlier would tell sources that the epoch is done."""
+        while self._spark_query is None or self._spark_query.isActive:
+            time.sleep(0.01)
+
+    def _wait_while_ahead(self) -> None:
+        """Hold the next epoch while processing is too far ahead of the log."""
+        while not self._stopping.is_set() and self._failure is None:
+            why = self._too_far_ahead()
+            if why is None:
+                break
+            if self._waiting is None:
+                logger.warning("pipeline %s waits: %s", self.name, why)
+            self._waiting = why
+            with self._wake:
+                self._asked += 1
+                self._wake.notify_all()
+                self._wake.wait(0.1)
+        self._waiting = None
+
+    def _too_far_ahead(self) -> str | None:
+        ahead = self._ledger.ahead()
+        failed = self._coordinator.last_error
+        because = f" (the last checkpoint failed: {failed})" if failed else ""
+        if ahead.unsaved_bytes > self._options.max_ahead_bytes:
+            return f"{ahead.unsaved_bytes} bytes are not in a checkpoint yet{because}"
+        age = 0.0 if ahead.oldest_ms is None else (self._parts.now_ms() - ahead.oldest_ms) / 1000
+        if age > self._options.max_ahead_s:
+            return f"the oldest epoch without a checkpoint is {age:.0f} s old{because}"
+        return None
+
+    def _take_checkpoints(self) -> None:
+        interval = self._options.checkpoint_interval_s
+        due = time.monotonic() + (interval or 0.0)
+        while not self._done.is_set():
+            with self._wake:
+                left = None if interval is None else max(0.0, due - time.monotonic())
+                self._wake.wait_for(
+                    lambda: self._asked > self._answered or self._done.is_set(), left
+                )
+                asked = self._asked
+            if self._done.is_set():
+                return
+            self._checkpoint_once(asked)
+            due = time.monotonic() + (interval or 0.0)
+
+    def _checkpoint_once(self, asked: int) -> None:
+        try:
+            entry = self._coordinator.checkpoint()
+            with self._wake:
+                self._answered = max(self._answered, asked)
+                self._wake.notify_all()
+            if entry is not None and not self._stopping.is_set():
+                self._parts.compact()
+        except HoldfastError as error:
+            self._fail(error)
+            with self._wake:
+                self._answered = max(self._answered, asked)
+                self._wake.notify_all()
+
+    def _watch_fence(self) -> None:
+        while not self._done.wait(_FENCE_CHECK_S):
+            try:
+                self._coordinator.log.check_not_fenced()
+            except FencedError as error:
+                self._fail(error)
+                self._started.stop()
+                return
+            except (HoldfastError, OSError) as error:
+                logger.warning("could not check whether another driver took over: %s", error)
+
+    def _wait_for_end(self) -> None:
+        try:
+            self._started.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
+            if not self._stopping.is_set() or self._failure is not None:
+                self._fail(self._explained(error))
+        try:
+            if not isinstance(self._failure, FencedError):
+                self._finish()
+        finally:
+            self._parts.close()
+            self._done.set()
+            with self._wake:
+                self._wake.notify_all()
+
+    def _finish(self) -> None:
+        """A last checkpoint: all that was processed is published."""
+        try:
+            self._coordinator.checkpoint()
+        except HoldfastError as error:
+            self._fail(error)
+        if self._failure is None and self._coordinator.last_error is not None:
+            self._fail(self._coordinator.last_error)
+        if self._failure is None and self._coordinator.publish_error is not None:
+            self._fail(self._coordinator.publish_error)
+
+    def _fail(self, error: HoldfastError) -> None:
+        if self._failure is None:
+            self._failure = error
+            logger.error("pipeline %s failed: %s", self.name, error)
+
+    def _explained(self, error: Exception) -> HoldfastError:
+        epoch = self._ledger.version.epoch
+        lines = [line for line in str(error).strip().splitlines() if line.strip()]
+        failed = ProcessingError(
+            f"pipeline {self.name!r} failed after epoch {epoch}: {_cause(lines)}",
+            hint="mend the cause and start it again: it continues after the last checkpoint",
+        )
+        failed.__cause__ = error
+        return failed
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _last_checkpoint_epoch(self) -> int | None:
+        last: Checkpoint | None = self._coordinator.last
+        return None if last is None else last.epoch
+
+
+def _cause(lines: list[str]) -> str:
+    """The line of Spark's report that names the error: the last of a Python traceback, if any."""
+    for index, line in enumerate(lines):
+        if line.lstrip().startswith("Traceback (most recent call last)"):
+            for candidate in lines[index + 1 :]:
+                if not candidate.startswith((" ", "\t")):
+                    return candidate.strip()
+    return lines[0].strip() if lines else "unknown"

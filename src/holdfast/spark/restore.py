@@ -1,0 +1,141 @@
+"""From a log entry back to a running pipeline: the checks and the bytes it needs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from holdfast.checkpoint.entry import Checkpoint
+from holdfast.checkpoint.log import LogState
+from holdfast.errors import ConfigurationError, CorruptionError
+from holdfast.operators.base import Operator
+from holdfast.recovery.opener import RunOpener, local_path, open_stored
+from holdfast.spark.local_files import LocalFiles
+from holdfast.state.run import Run
+from holdfast.storage import NotFoundError, Storage
+
+__all__ = ["check_program", "prepare_runs", "read_position", "renumbered"]
+
+
+def check_program(entry: Checkpoint, operator: Operator) -> None:
+    """Refuse a program whose keys or aggregates are not those the state was made with."""
+    before = entry.program.get(operator.id)
+    now = operator.describe()
+    if before == now:
+        return
+    if before is None:
+        raise ConfigurationError(
+            f"entry {entry.number} holds no state of operator {operator.id!r}, "
+            f"but of {sorted(entry.program)}",
+            hint="start with the program that wrote it, or with a new checkpoint_dir",
+        )
+    old, new = before.splitlines(), now.splitlines()
+    changed = [f"was: {line}" for line in old if line not in new]
+    changed += [f"now: {line}" for line in new if line not in old]
+    raise ConfigurationError(
+        f"keys or aggregates of {operator.id!r} differ from those of entry {entry.number}: "
+        + "; ".join(changed or ["the order of columns changed"]),
+        hint="start with the keys and aggregates it was made with, or with a new checkpoint_dir",
+    )
+
+
+def read_position(entry: Checkpoint, storage: Storage) -> dict[str, bytes]:
+    """Spark's files as the entry keeps them."""
+    files = {}
+    for path, blob in entry.spark.items():
+        try:
+            files[path] = storage.get(blob)
+        except NotFoundError:
+            raise CorruptionError(
+                f"entry {entry.number} names {blob}, which is missing",
+                hint="start from an older entry with from_entry=…",
+            ) from None
+    return files
+
+
+def renumbered(files: dict[str, bytes], epoch: int, last_used: int) -> dict[str, bytes]:
+    """The same position with epoch numbers moved up, so that no published number is used twice."""
+    shift = last_used - epoch
+    moved = {}
+    for path, data in files.items():
+        folder, _, number = path.partition("/")
+        if folder in ("offsets", "commits"):
+            moved[f"{folder}/{int(number) + shift}"] = data
+        else:
+            moved[path] = data
+    if shift and epoch == 0:
+        # Spark wants the epoch before as well; nothing came before, so it ended where this begins.
+        for folder in ("offsets", "commits"):
+            moved.setdefault(f"{folder}/{last_used - 1}", moved[f"{folder}/{last_used}"])
+    return moved
+
+
+def prepare_runs(entry: Checkpoint, state: LogState, storage: Storage, files: LocalFiles) -> Path:
+    """Bring every run of an entry, checked, into a new folder on this host; files are linked."""
+    folder = files.root / f"prepare-{uuid.uuid4().hex}"
+    folder.mkdir(parents=True)
+    try:
+        for run in entry.runs:
+            _link_existing(run, files, folder)
+        opener = RunOpener(folder, storage, verify=True)
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+            results = list(pool.map(lambda run: _opened(run, opener), entry.runs))
+        opener.keep_only(())
+        bad = [error for error in results if error is not None]
+        if bad:
+            raise _unusable(entry, bad, state, storage)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def _link_existing(run: Run, files: LocalFiles, folder: Path) -> None:
+    for claim in files.claims():
+        with contextlib.suppress(FileNotFoundError):
+            os.link(local_path(files.root / str(claim), run.name), local_path(folder, run.name))
+            return
+
+
+def _opened(run: Run, opener: RunOpener) -> CorruptionError | None:
+    try:
+        opener.open(run)
+    except CorruptionError as error:
+        return error
+    return None
+
+
+def _unusable(
+    entry: Checkpoint, bad: list[CorruptionError], state: LogState, storage: Storage
+) -> CorruptionError:
+    whole = newest_whole(state.checkpoints(), storage, below=entry.number)
+    hint = (
+        f"start from entry {whole.number} (epoch {whole.epoch}), the newest that is whole: "
+        f"from_entry={whole.number}"
+        if whole
+        else "no retained entry is whole: restore the objects from a copy of the directory"
+    )
+    what = "; ".join(error.message for error in bad)
+    return CorruptionError(
+        f"entry {entry.number} (epoch {entry.epoch}) can't be used: {what}", hint=hint
+    )
+
+
+def newest_whole(
+    checkpoints: Iterable[Checkpoint], storage: Storage, below: int
+) -> Checkpoint | None:
+    """The newest checkpoint under a number whose every run can be read and is right."""
+    for entry in checkpoints:
+        if entry.number < below:
+            try:
+                for run in entry.runs:
+                    open_stored(run, storage).verify()
+            except CorruptionError:
+                continue
+            return entry
+    return None

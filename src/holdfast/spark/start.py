@@ -1,0 +1,273 @@
+"""Starting a pipeline: validate everything first, claim last, then continue where the log ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint.coordinator import Coordinator
+from holdfast.checkpoint.entry import Checkpoint
+from holdfast.checkpoint.ledger import Ledger
+from holdfast.checkpoint.log import Log, LogMovedError, LogState, read_log
+from holdfast.checkpoint.retention import finish_collection
+from holdfast.errors import ConfigurationError
+from holdfast.failpoints import failpoint
+from holdfast.sinks.base import Sink, SinkContext
+from holdfast.spark.background import BackgroundJobs
+from holdfast.spark.epoch import EpochLoop, Reports
+from holdfast.spark.lift import AggregatePlan, plan_aggregate
+from holdfast.spark.local_files import LocalFiles
+from holdfast.spark.options import Options
+from holdfast.spark.pacing import Pacing
+from holdfast.spark.query import Query, QueryParts
+from holdfast.spark.restore import check_program, prepare_runs, read_position, renumbered
+from holdfast.spark.scratch import ScratchReader, build_scratch
+from holdfast.spark.session import own_session
+from holdfast.state.version import Version
+from holdfast.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+    from holdfast.stream import Pipeline
+
+__all__ = ["start_pipeline"]
+
+logger = logging.getLogger("holdfast.start")
+
+_OPERATOR = "aggregate"
+_ATTEMPTS = 4
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class _Validated:
+    """Everything that could be found out without changing anything."""
+
+    plan: AggregatePlan
+    storage: Storage
+    state: LogState
+    entry: Checkpoint | None
+    """Where to continue; None for a new pipeline."""
+    epoch: int
+    """The last epoch number that was ever used; the next is one more."""
+    position: dict[str, bytes]
+    files: LocalFiles
+    prepared: Path | None
+    """A folder with the local forms of the entry's runs, checked."""
+
+
+def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
+    """Start or continue a pipeline."""
+    began = time.perf_counter()
+    sinks = {f"sink-{index}": sink for index, sink in enumerate(pipeline.sinks)}
+    valid, log = _claimed(pipeline, options, sinks)
+    failpoint("start.claimed")
+    query = _assemble(pipeline, options, sinks, valid, log)
+    logger.info(
+        "pipeline %s: claim %d, continues after epoch %d, ready in %.2f s",
+        options.name,
+        log.claim_number,
+        valid.epoch,
+        time.perf_counter() - began,
+    )
+    return query
+
+
+def _claimed(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> tuple[_Validated, Log]:
+    """Claim a log that was validated as it is; if its driver keeps writing, claim and look again."""
+    for attempt in range(_ATTEMPTS):
+        valid = _validate(pipeline, options, sinks)
+        last_attempt = attempt == _ATTEMPTS - 1
+        try:
+            log = Log.claim(
+                valid.storage,
+                options.name,
+                f"{socket.gethostname()}:{os.getpid()}",
+                now_ms=_now_ms,
+                nonce=lambda: secrets.token_hex(8),
+                expect_last=None if last_attempt else valid.state.last_number,
+                damaged_ok=options.from_entry is not None,
+            )
+        except LogMovedError:
+            continue
+        if last_attempt:
+            valid = _validate(pipeline, options, sinks)
+        return valid, log
+    raise AssertionError("unreachable")
+
+
+def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _Validated:
+    keyed = pipeline.source.keyed
+    plan = plan_aggregate(keyed.source.df, _OPERATOR, keyed.keys, pipeline.source.aggregates)
+    storage = open_storage(options.checkpoint_dir)
+    # Someone who names an entry may do so because a newer one is damaged.
+    state = read_log(storage, damaged_ok=options.from_entry is not None)
+    if state.pipeline is not None and state.pipeline != options.name:
+        raise ConfigurationError(
+            f"{options.checkpoint_dir} belongs to pipeline {state.pipeline!r}, not {options.name!r}",
+            hint="give another checkpoint_dir, or the pipeline its old name",
+        )
+    entry = state.find_checkpoint(entry=options.from_entry)
+    if entry is not None:
+        check_program(entry, plan.operator)
+    for sink_id, sink in sinks.items():
+        sink.validate(_context(options, sink_id, 0, storage, plan))
+    files = LocalFiles(options.local_dir, options.name, storage.url)
+    files.check()
+    epoch, position, prepared = -1, {}, None
+    if entry is not None:
+        newest = state.last_checkpoint
+        assert newest is not None
+        epoch = newest.epoch
+        position = renumbered(read_position(entry, storage), entry.epoch, epoch)
+        prepared = prepare_runs(entry, state, storage, files)
+    return _Validated(plan, storage, state, entry, epoch, position, files, prepared)
+
+
+def _assemble(
+    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], valid: _Validated, log: Log
+) -> Query:
+    plan, storage, entry = valid.plan, valid.storage, valid.entry
+    frame = own_session(pipeline.source.keyed.source.df)
+    spark = frame.sparkSession
+    version = Version(valid.epoch, entry.version().tables if entry else {})
+    ledger = Ledger(version, entry.state_rows if entry else 0)
+    valid.files.open(log.claim_number, valid.prepared)
+    partitions = options.partitions or spark.sparkContext.defaultParallelism
+    host = socket.gethostname()
+    for sink_id, sink in sinks.items():
+        sink.open(_context(options, sink_id, log.claim_number, storage, plan, frame))
+    jobs = BackgroundJobs(
+        spark,
+        ledger,
+        storage,
+        {schema.table: schema for schema in plan.operator.tables},
+        log.claim_number,
+        valid.files.folder,
+        host,
+        partitions,
+    )
+    coordinator = Coordinator(
+        log,
+        storage,
+        ledger,
+        jobs,
+        sinks,
+        tuple(schema.record() for schema in plan.operator.tables),
+        {_OPERATOR: plan.operator.describe()},
+        options.retention,
+        _now_ms,
+        list(options.on_checkpoint),
+        last=entry,
+    )
+    _take_over(valid, coordinator, sinks)
+    scratch = Path(tempfile.mkdtemp(prefix="holdfast-scratch-"))
+    build_scratch(scratch, valid.position)
+
+    def retire_local() -> None:
+        live = ledger.live_runs()
+        valid.files.known(ledger.version.runs())
+        valid.files.retire(live)
+
+    loop = EpochLoop(
+        plan,
+        ledger,
+        storage,
+        log.claim_number,
+        valid.files.folder,
+        {sink_id: sink.stager() for sink_id, sink in sinks.items()},
+        Pacing(partitions, must_preaggregate=plan.must_preaggregate),
+        Reports(spark.sparkContext),
+        options.memory_bytes,
+        retire_local,
+        host,
+    )
+
+    def close() -> None:
+        for sink in sinks.values():
+            sink.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    clock_ms = max((r.processing_time_ms for r in entry.epochs), default=0) if entry else 0
+    query = Query(
+        QueryParts(
+            options,
+            ledger,
+            coordinator,
+            loop,
+            ScratchReader(scratch),
+            jobs.compact,
+            close,
+            _now_ms,
+            clock_ms,
+        )
+    )
+    query._start(lambda on_batch: _begin(frame, options, scratch, on_batch))
+    return query
+
+
+def _take_over(valid: _Validated, coordinator: Coordinator, sinks: dict[str, Sink]) -> None:
+    """Finish what an earlier driver left undone: deletions, and output not yet acknowledged."""
+    finish_collection(coordinator.log, valid.storage)
+    newest = valid.state.last_checkpoint
+    if newest is not None:
+        # Also after going back to an older entry: what an entry covers is published (invariant 6).
+        coordinator.ledger.restore_pending(newest.pending)
+    coordinator.publish(restored=True)
+    failpoint("start.published")
+    for sink_id, sink in sinks.items():
+        sink.sweep(coordinator.ledger.pending().get(sink_id, ()))
+
+
+def _begin(
+    frame: DataFrame,
+    options: Options,
+    scratch: Path,
+    on_batch: Callable[[DataFrame, int], None],
+) -> StreamingQuery:
+    writer = frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(scratch))
+    writer = writer.queryName(f"holdfast-{options.name}")
+    if options.available_now:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(options.trigger_s * 1000)} milliseconds")
+    return writer.start()
+
+
+def _context(
+    options: Options,
+    sink_id: str,
+    claim: int,
+    storage: Storage,
+    plan: AggregatePlan,
+    frame: DataFrame | None = None,
+) -> SinkContext:
+    def to_dataframe(table: pa.Table) -> DataFrame:
+        assert frame is not None
+        return frame.sparkSession.createDataFrame(table)
+
+    return SinkContext(
+        pipeline=options.name,
+        sink=sink_id,
+        claim=claim,
+        storage=storage,
+        schema=plan.operator.output_schema,
+        key_names=tuple(plan.operator.tables[0].key_names),
+        to_dataframe=to_dataframe,
+    )

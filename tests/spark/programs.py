@@ -1,0 +1,55 @@
+"""A pipeline in a process of its own, for tests that kill it. Run as a script.
+
+    python programs.py WORK_DIR '{"option": value, …}'
+
+WORK_DIR/in holds one Parquet file per epoch; output goes to WORK_DIR/out, checkpoints to WORK_DIR/ck.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import holdfast as hf
+
+SCHEMA = "word string, amount long, ts timestamp_ntz"
+
+
+def session(work: Path) -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.memory", "1g").config("spark.local.dir", str(work / "tmp"))
+    builder = builder.config("spark.sql.warehouse.dir", str(work / "warehouse"))
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    spark = hf.configure(builder).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def pipeline(spark: SparkSession, work: Path) -> hf.Pipeline:
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(work / "in"))
+    counts = (
+        hf.stream(rows)
+        .key_by("word")
+        .aggregate(n=hf.count(), total=hf.sum("amount"), last=hf.max("ts"))
+    )
+    return counts.write_to(hf.sinks.parquet(str(work / "out")))
+
+
+def main() -> None:
+    logging.basicConfig(level="WARNING", stream=sys.stderr)
+    work, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+    query = pipeline(session(work), work).start(
+        "kill-me",
+        work / "ck",
+        **{"trigger": "available-now", "local_dir": work / "local", "checkpoint_interval": 0.3, **options},
+    )
+    query.await_termination()
+    print("DONE", flush=True)
+
+
+if __name__ == "__main__":
+    main()
