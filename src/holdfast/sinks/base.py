@@ -49,7 +49,7 @@ class StageWriter(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Remove what was written, as far as possible."""
+        """Remove what was written, as far as possible; also after :meth:`close`."""
 
 
 class Stager(ABC):
@@ -91,7 +91,11 @@ class Sink(ABC):
         """
 
     def sweep(self, keep: Sequence[StagedOutput]) -> None:
-        """Remove staged output of this or lower claims that is not in ``keep``."""
+        """Remove staged output of this or lower claims that is not in ``keep``.
+
+        For the moment after a claim and before its first epoch: the output of a task of this claim
+        that is still writing is in nobody's list yet and would go too.
+        """
         del keep
 
     def close(self) -> None:  # noqa: B027 - most sinks hold nothing open

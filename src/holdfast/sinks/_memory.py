@@ -1,0 +1,105 @@
+"""The memory sink: output kept in this process, for tests and notebooks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.errors import InputError
+from holdfast.sinks.base import SinkContext
+from holdfast.sinks.write_ahead import WriteAheadSink
+
+__all__ = ["MemorySink", "memory", "memory_table"]
+
+
+def memory(name: str) -> MemorySink:
+    """Keep the output in this process, under a name; for tests and notebooks.
+
+    Each epoch is kept once, however often it is delivered. All of it is lost with the process: what
+    was published before a restart is gone after it. Starting another pipeline, or the same one on a
+    new checkpoint directory, under the same name begins anew.
+
+    >>> sink = memory("counts")
+    >>> sink.describe()
+    "rows in memory as 'counts'"
+    >>> sink.rows()
+    []
+    """
+    return MemorySink(name)
+
+
+def memory_table(name: str) -> pa.Table:
+    """Everything published so far to the memory sink of that name, oldest epoch first."""
+    with _lock:
+        if (kept := _kept.get(name)) is not None:
+            tables = [kept.schema.empty_table(), *kept.epochs.values()]
+            return pa.concat_tables(tables, promote_options="permissive")
+        known = ", ".join(sorted(_kept)) or "none"
+    raise InputError(
+        f"there is no memory sink named {name!r} in this process",
+        hint=f"start a pipeline that writes to it first; known names: {known}",
+    )
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The rows under one name."""
+
+    owner: tuple[str, str, str]
+    claim: int
+    schema: pa.Schema
+    epochs: dict[int, pa.Table] = field(default_factory=dict)
+
+
+_lock = threading.Lock()
+_kept: dict[str, _Kept] = {}
+
+
+class MemorySink(WriteAheadSink):
+    """What :func:`memory` makes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"hf.sinks.memory({self.name!r})"
+
+    def describe(self) -> str:
+        """The name under which rows are kept."""
+        return f"rows in memory as {self.name!r}"
+
+    def open(self, context: SinkContext) -> None:
+        """Take the name over."""
+        super().open(context)
+        owner = (context.pipeline, context.sink, context.storage.url)
+        now = _Kept(owner, context.claim, context.schema.remove_metadata())
+        with _lock:
+            before = _kept.get(self.name)
+            # A claim that isn't higher means that the log has begun anew, and epochs with it.
+            if before is not None and before.owner == owner and before.claim < now.claim:
+                now.epochs = before.epochs
+            _kept[self.name] = now
+
+    def deliver(self, epoch: int, table: pa.Table, *, maybe_repeated: bool) -> None:
+        """Keep the rows, unless this epoch's are kept already."""
+        del maybe_repeated
+        with _lock:
+            _kept[self.name].epochs.setdefault(epoch, table)
+
+    @property
+    def epochs(self) -> Mapping[int, pa.Table]:
+        """The rows of each published epoch, oldest first."""
+        with _lock:
+            return dict(_kept[self.name].epochs) if self.name in _kept else {}
+
+    def table(self) -> pa.Table:
+        """Everything published so far, oldest epoch first."""
+        return memory_table(self.name)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Everything published so far as Python rows, oldest epoch first."""
+        return [row for table in self.epochs.values() for row in table.to_pylist()]

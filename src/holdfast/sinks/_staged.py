@@ -1,0 +1,55 @@
+"""The names of staged output, and the shape of what is written into it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+import pyarrow as pa
+
+from holdfast.checkpoint.entry import StagedOutput
+from holdfast.errors import InputError
+
+__all__ = ["by_epoch", "claim_of", "conform", "staged_name"]
+
+_NAME = re.compile(r"(?P<claim>[0-9]+)-[0-9]+-[A-Za-z0-9_.=+-]+")
+
+
+def staged_name(claim: int, epoch: int, partition: int, rest: str) -> str:
+    """The name of one attempt's output; ``rest`` holds what makes it unique, and its extension.
+
+    >>> staged_name(3, 7, 0, "9f2c.parquet")
+    '3-7-0-9f2c.parquet'
+    """
+    name = f"{claim}-{epoch}-{partition}-{rest}"
+    if claim_of(name) is None:
+        raise InputError(
+            f"{name!r} can't name staged output",
+            hint="let the attempt's nonce be letters and digits",
+        )
+    return name
+
+
+def claim_of(name: str) -> int | None:
+    """The claim under which output was staged; None if that isn't a name of staged output.
+
+    Names come back from log entries and folders, so they are checked before they become paths.
+
+    >>> claim_of("3-7-0-9f2c.parquet"), claim_of("../3-7-0-9f2c.parquet")
+    (3, None)
+    """
+    match = _NAME.fullmatch(name)
+    return int(match["claim"]) if match else None
+
+
+def by_epoch(staged: Iterable[StagedOutput]) -> list[tuple[int, Sequence[StagedOutput]]]:
+    """The output of each epoch in order of partition, oldest epoch first."""
+    ordered = sorted(set(staged), key=attrgetter("epoch", "partition", "name"))
+    return [(epoch, list(part)) for epoch, part in groupby(ordered, attrgetter("epoch"))]
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table in exactly these types: every piece of an epoch must have the same."""
+    return table if table.schema.equals(schema) else table.cast(schema)
