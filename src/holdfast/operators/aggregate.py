@@ -1,0 +1,168 @@
+"""The aggregate operator: one row of state per key, holding the buffers of every aggregate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import InputError
+from holdfast.operators.base import Clock, Found, Operator, StateReader, Update
+from holdfast.operators.columns import column
+from holdfast.operators.groups import GroupOverflow, Groups
+from holdfast.operators.kinds import AggregateSpec, make_merger
+from holdfast.operators.merger import Merger
+from holdfast.state.columns import Indices, concat, hash_values, take
+from holdfast.state.keys import SortedRows
+from holdfast.state.schema import HASH, Column, TableSchema
+
+__all__ = ["AggregateOperator"]
+
+
+class AggregateOperator(Operator):
+    """Folds buffer rows into one state row per key and finishes it into results.
+
+    >>> from holdfast.operators.kinds import Input
+    >>> operator = AggregateOperator("totals", [("user", pa.string())], [
+    ...     AggregateSpec("n", "count"), AggregateSpec("mean", "avg", (Input("x", pa.int32()),))])
+    >>> operator.tables[0].value_names
+    ['n.count', 'mean.sum', 'mean.count']
+    >>> print(operator.describe())
+    aggregate by user: string
+    n: count() -> int64
+    mean: avg(int32) -> double
+    """
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - the operator's word for it
+        keys: Sequence[tuple[str, pa.DataType]],
+        aggregates: Sequence[AggregateSpec],
+    ) -> None:
+        self.id = id
+        self.aggregates = tuple(aggregates)
+        self._mergers: tuple[Merger, ...] = tuple(make_merger(a) for a in aggregates)
+        columns = list(keys)
+        for spec, merger in zip(self.aggregates, self._mergers, strict=True):
+            columns += [(f"{spec.name}.{part}", kind) for part, kind in merger.parts]
+        numbered = [Column(i, name, kind) for i, (name, kind) in enumerate(columns, 1)]
+        self._table = TableSchema(
+            f"{id}.groups", tuple(numbered[: len(keys)]), tuple(numbered[len(keys) :])
+        )
+
+    @property
+    def tables(self) -> tuple[TableSchema, ...]:
+        """One table: a row per key."""
+        return (self._table,)
+
+    @cached_property
+    def input_schema(self) -> pa.Schema:
+        """Hash, keys and buffers: what the table holds, without the ids of its columns."""
+        return self._table.arrow.remove_metadata()
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        """Keys and results."""
+        fields = [pa.field(c.name, c.type) for c in self._table.keys]
+        for spec, merger in zip(self.aggregates, self._mergers, strict=True):
+            fields.append(pa.field(spec.name, merger.result))
+        return pa.schema(fields)
+
+    def describe(self) -> str:
+        """Keys, aggregates, types and options in words; equal words mean equal state."""
+        keys = ", ".join(f"{c.name}: {c.type}" for c in self._table.keys)
+        return "\n".join([f"aggregate by {keys}", *map(str, self.aggregates)])
+
+    def combine(self, rows: SortedRows) -> SortedRows:
+        """Merge the buffers of equal keys."""
+        groups = Groups(rows.starts, rows.table.num_rows)
+        if groups.count == groups.rows:
+            return rows
+        keys = self._keys(rows)
+        buffers = self._merge(self._buffers(rows.table), groups, keys)
+        table = pa.Table.from_arrays([*keys.columns, *buffers], schema=self.input_schema)
+        return SortedRows(table, np.arange(groups.count), rows.keys)
+
+    def update(self, rows: SortedRows, state: StateReader, clock: Clock) -> Update:
+        """Fold rows into state; output the new results of every key that has rows."""
+        del clock  # results depend on rows alone
+        keys = self._keys(rows)
+        found = self._find(keys, state)
+        order, groups = _with_state(rows.starts, rows.table.num_rows, found.query)
+        columns = self._buffers(rows.table)
+        if order is not None:
+            both = zip(columns, self._buffers(found.rows), strict=True)
+            columns = [take(concat(pair, pair[0].type), order, ascending=True) for pair in both]
+        buffers = self._merge(columns, groups, keys)
+        changes = pa.Table.from_arrays([*keys.columns, *buffers], schema=self._table.arrow)
+        results = self._finish(buffers, keys)
+        output = pa.Table.from_arrays([*keys.columns[1:], *results], schema=self.output_schema)
+        return Update({self._table.table: changes}, output, groups.count - len(found.query))
+
+    def _keys(self, rows: SortedRows) -> pa.Table:
+        """Hash and keys of each group."""
+        columns = [column(rows.table, HASH, pa.uint64())]
+        columns += [column(rows.table, c.name, c.type) for c in self._table.keys]
+        if len(rows.starts) < rows.table.num_rows:
+            columns = [take(c, rows.starts, ascending=True) for c in columns]
+        return pa.Table.from_arrays(columns, names=[HASH, *self._table.key_names])
+
+    def _buffers(self, table: pa.Table) -> list[pa.Array]:
+        return [column(table, c.name, c.type) for c in self._table.values]
+
+    def _find(self, keys: pa.Table, state: StateReader) -> Found:
+        if not keys.num_rows:
+            return Found(np.empty(0, np.int64), self._table.arrow.empty_table())
+        return state.lookup(
+            self._table.table, hash_values(keys), keys.select(self._table.key_names)
+        )
+
+    def _merge(self, columns: Sequence[pa.Array], groups: Groups, keys: pa.Table) -> list[pa.Array]:
+        return self._each(columns, keys, lambda merger, parts: merger.merge(parts, groups))
+
+    def _finish(self, buffers: Sequence[pa.Array], keys: pa.Table) -> list[pa.Array]:
+        return self._each(buffers, keys, lambda merger, parts: [merger.finish(parts)])
+
+    def _each(
+        self,
+        columns: Sequence[pa.Array],
+        keys: pa.Table,
+        act: Callable[[Merger, Sequence[pa.Array]], list[pa.Array]],
+    ) -> list[pa.Array]:
+        """What ``act`` makes of the columns of each aggregate."""
+        results: list[pa.Array] = []
+        at = 0
+        for spec, merger in zip(self.aggregates, self._mergers, strict=True):
+            parts = columns[at : at + len(merger.parts)]
+            at += len(merger.parts)
+            try:
+                results += act(merger, parts)
+            except GroupOverflow as overflow:
+                raise self._overflow(spec, overflow, keys) from None
+        return results
+
+    def _overflow(self, spec: AggregateSpec, overflow: GroupOverflow, keys: pa.Table) -> InputError:
+        key = keys.select(self._table.key_names).slice(overflow.group, 1).to_pylist()[0]
+        words = ", ".join(f"{name}={value!r}" for name, value in key.items())
+        return InputError(
+            f"[ARITHMETIC_OVERFLOW] aggregate {spec.name!r}: {spec.kind} of key ({words}) "
+            f"exceeds {overflow.kind}",
+            hint="cast the column to a wider type, such as decimal(38, s) or double",
+        )
+
+
+def _with_state(starts: Indices, rows: int, found: Indices) -> tuple[Indices | None, Groups]:
+    """Put each found state row before the rows of its key.
+
+    The order is given as indices into [rows, state rows]; None if there is no state. Found rows
+    ascend as the groups do, so their places follow by arithmetic, without a second sort.
+    """
+    if not len(found):
+        return None, Groups(starts, rows)
+    order = np.insert(np.arange(rows), starts[found], rows + np.arange(len(found)))
+    has_state = np.zeros(len(starts), np.int64)
+    has_state[found] = 1
+    before = np.cumsum(has_state) - has_state
+    return order, Groups(starts + before, rows + len(found))
