@@ -35,7 +35,7 @@ ALLOWED = {
     "": {"spark", "sinks", "operators", "testing"},
     "cli": {"*"},
 }
-SPEAKS_SPARK = ("spark/", "testing/source.py", "cli/")
+SPEAKS_SPARK = ("spark/", "testing/source.py")
 
 
 def relative(path: Path) -> str:

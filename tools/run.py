@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     commands: dict[str, Callable[[], int]] = {
         "demo": lambda: _become("holdfast", "demo", *rest),
         "test": lambda: _test(rest),
-        "bench": lambda: _bench(rest),
+        "bench": lambda: _become("python", "-m", "bench", *rest, path=str(ROOT)),
         "lint": lambda: _lint(rest),
         "holdfast": lambda: _become("holdfast", *rest),
         "python": lambda: _become("python", *rest),
@@ -107,16 +107,6 @@ def _test(arguments: list[str]) -> int:
     steps = [] if chosen else _checks(fix=False)
     what = chosen or ["tests", "src/holdfast", "--doctest-modules"]
     return _in_turn([*steps, ["pytest", *(["-m", "not slow"] if fast else []), *what]])
-
-
-def _bench(arguments: list[str]) -> int:
-    names = sorted(
-        path.stem for path in (ROOT / "bench").glob("*.py") if not path.stem.startswith("_")
-    )
-    if not arguments or arguments[0] not in names:
-        print(f"./run bench NAME [--quick] [--json FILE], where NAME is one of: {', '.join(names)}")
-        return 0 if not arguments else 2
-    return _become("python", "-m", f"bench.{arguments[0]}", *arguments[1:], path=str(ROOT))
 
 
 if __name__ == "__main__":
