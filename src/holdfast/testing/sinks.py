@@ -290,6 +290,7 @@ class SinkTests:
         later.sweep([])
         later.commit([won], maybe_repeated=True)
         self._expect(later, {0: [("kelp", 1)]})
+        died.abort()
 
     def test_sweep_keeps_what_waits(self, tmp_path: Path) -> None:
         """Staged output that an entry names survives any number of sweeps."""
