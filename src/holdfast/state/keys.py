@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from holdfast.state.columns import Indices, concat, equal, one_array, sort_key, take
 from holdfast.state.hashing import Hashes
 
-__all__ = ["Grouping", "SortedRows", "group_rows", "keys_equal", "merge_sorted", "sort_rows"]
+__all__ = ["Grouping", "SortedRows", "group_stretches", "keys_equal", "merge_sorted", "sort_rows"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -32,6 +33,13 @@ class SortedRows:
     """The index of the first row of each distinct key, ascending."""
     keys: int
     """How many key columns there are."""
+
+
+class _HashOrder(NamedTuple):
+    order: Indices | None
+    """The rows' indices by hash, stable; None if they are in order."""
+    hashes: Hashes
+    """The hashes in that order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,13 @@ def sort_rows(table: pa.Table, keys: int) -> SortedRows:
     ([2, 1, 3], [0, 1])
     """
     columns = [one_array(column) for column in table.columns]
-    order, hashes = _hash_order(columns[0].to_numpy(zero_copy_only=True))
+    return _sorted(columns, table.schema, keys, _hash_order(columns[0].to_numpy()))
+
+
+def _sorted(
+    columns: Sequence[pa.Array], schema: pa.Schema, keys: int, by_hash: _HashOrder
+) -> SortedRows:
+    order, hashes = by_hash
     # Keys are moved before they are compared: neighbours are then compared where they lie.
     key_columns = [_moved(column, order) for column in columns[1 : keys + 1]]
     groups = _group(hashes, key_columns, None)
@@ -61,10 +75,8 @@ def sort_rows(table: pa.Table, keys: int) -> SortedRows:
         order = groups.order if order is None else order[groups.order]
         key_columns = [take(column, groups.order) for column in key_columns]
     rest = [_moved(column, order) for column in columns[keys + 1 :]]
-    sorted_columns = [pa.array(hashes), *key_columns, *rest]
-    return SortedRows(
-        pa.Table.from_arrays(sorted_columns, schema=table.schema), groups.starts, keys
-    )
+    table = pa.Table.from_arrays([pa.array(hashes), *key_columns, *rest], schema=schema)
+    return SortedRows(table, groups.starts, keys)
 
 
 def _moved(column: pa.Array, order: Indices | None) -> pa.Array:
@@ -84,17 +96,17 @@ def keys_equal(a: pa.Table, b: pa.Table) -> Mask:
 def merge_sorted(parts: Sequence[SortedRows]) -> SortedRows:
     """One sorted whole of several, oldest first: rows of one key stand in the order of the parts."""
     tables = [part.table for part in parts]
-    # Hashes are sorted again rather than merged: NumPy sorts faster than it can search.
+    schema = tables[0].schema
     columns = [
         concat([one_array(table.column(i)) for table in tables], field.type)
-        for i, field in enumerate(tables[0].schema)
+        for i, field in enumerate(schema)
     ]
-    return sort_rows(pa.Table.from_arrays(columns, schema=tables[0].schema), parts[0].keys)
+    return _sorted(columns, schema, parts[0].keys, _merge_order(columns[0].to_numpy()))
 
 
-def group_rows(hashes: Hashes, keys: Sequence[pa.Array]) -> Grouping:
-    """Find the order of rows by (hash, key), and where each key begins in it."""
-    order, ordered = _hash_order(hashes)
+def group_stretches(hashes: Hashes, keys: Sequence[pa.Array]) -> Grouping:
+    """The order by (hash, key) of a few sorted stretches that lie one behind the other."""
+    order, ordered = _merge_order(hashes)
     return _group(ordered, keys, order)
 
 
@@ -112,15 +124,15 @@ def _group(ordered: Hashes, keys: Sequence[pa.Array], order: Indices | None) -> 
     return Grouping(order, starts)
 
 
-def _hash_order(hashes: Hashes) -> tuple[Indices | None, Hashes]:
-    """The stable order by hash (None: as they are), and the hashes in that order.
+def _hash_order(hashes: Hashes) -> _HashOrder:
+    """The stable order of any rows by hash.
 
     Sorting plain numbers is several times faster than sorting indices, and stable if each number
     carries its index. So the lowest bits of each hash give way to the index; the few rows whose
     order hangs on those bits are put right afterwards.
     """
     if (hashes[1:] >= hashes[:-1]).all():
-        return None, hashes
+        return _HashOrder(None, hashes)
     count = len(hashes)
     first, last = int(hashes.min()), int(hashes.max())
     mask = np.uint64((1 << (count - 1).bit_length()) - 1)
@@ -135,7 +147,15 @@ def _hash_order(hashes: Hashes) -> tuple[Indices | None, Hashes]:
     if (ordered[1:] < ordered[:-1]).any():
         mended = np.argsort(ordered, kind="stable")
         order, ordered = order[mended], ordered[mended]
-    return order, ordered
+    return _HashOrder(order, ordered)
+
+
+def _merge_order(hashes: Hashes) -> _HashOrder:
+    """The stable order of a few sorted stretches: this sort finds and merges them, in linear time."""
+    if (hashes[1:] >= hashes[:-1]).all():
+        return _HashOrder(None, hashes)
+    order = np.argsort(hashes, kind="stable")
+    return _HashOrder(order, hashes[order])
 
 
 def _neighbours_equal(keys: Sequence[pa.Array], order: Indices | None, left: Indices) -> Mask:
@@ -144,11 +164,7 @@ def _neighbours_equal(keys: Sequence[pa.Array], order: Indices | None, left: Ind
         pairs = [(key.slice(0, len(key) - 1), key.slice(1)) for key in keys]
         return _all_equal(pairs, len(keys[0]) - 1)[left]
     here, there = (left, left + 1) if order is None else (order[left], order[left + 1])
-    ascending = order is None
-    pairs = [
-        (take(key, here, ascending=ascending), take(key, there, ascending=ascending))
-        for key in keys
-    ]
+    pairs = [(take(key, here, ascending=True), take(key, there, ascending=True)) for key in keys]
     return _all_equal(pairs, len(left))
 
 

@@ -34,7 +34,7 @@ __all__ = ["LocalRun", "LocalRunInfo", "LocalRunWriter", "write_local"]
 
 FORMAT = 1
 MAGIC = b"HFRUN001"
-BLOCK_ROWS = 1 << 16
+BLOCK_ROWS = 1 << 17
 BLOCK_BYTES = 16 << 20
 
 _TAIL = struct.Struct("<QQ8s")

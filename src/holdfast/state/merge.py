@@ -1,7 +1,7 @@
 """Merging runs: newest wins per key, in pieces of bounded size.
 
 A piece is a hash range that holds about ``piece_rows`` rows of all runs together. Its rows are
-brought into order by sorting their hashes, newest run first: rows of a key become neighbours, and
+brought into order by merging their hashes, newest run first: rows of a key become neighbours, and
 the first of them wins. Where only one run has rows, they pass through without being touched.
 """
 
@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.state.blocks import OpenRun, read_slice
-from holdfast.state.columns import concat, take
+from holdfast.state.columns import concat, take_all
 from holdfast.state.hashing import HashRange
-from holdfast.state.keys import group_rows
+from holdfast.state.keys import group_stretches
 from holdfast.state.layout import Layout
 from holdfast.state.schema import TableSchema
 
@@ -124,19 +124,24 @@ def _merged(
     sources: Sequence[_Source], schema: TableSchema, *, drop_tombstones: bool
 ) -> Iterator[list[pa.Array]]:
     columns = [
-        [s.rows.column(0), *s.layout.key_arrays(s.rows), *s.layout.value_arrays(s.rows), s.tombstones()]
+        [
+            s.rows.column(0),
+            *s.layout.key_arrays(s.rows),
+            *s.layout.value_arrays(s.rows),
+            s.tombstones(),
+        ]
         for s in sources
     ]
     kinds = [array.type for array in columns[0]]
     whole = [concat(arrays, kind) for *arrays, kind in zip(*columns, kinds, strict=True)]
-    hashes = whole[0].to_numpy(zero_copy_only=True)
-    groups = group_rows(hashes, whole[1 : len(schema.keys) + 1])
+    hashes = whole[0].to_numpy()
+    groups = group_stretches(hashes, whole[1 : len(schema.keys) + 1])
     winners = groups.starts if groups.order is None else groups.order[groups.starts]
     if drop_tombstones:
         marks = whole[-1].to_numpy(zero_copy_only=False)
         winners = winners[~marks[winners]]
     if len(winners):
-        yield [take(column, winners) for column in whole]
+        yield take_all(whole, winners, ascending=True)
 
 
 def _no_tombstones(rows: int) -> pa.Array:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.state.blocks import OpenRun
-from holdfast.state.columns import Indices, concat, equal, hash_values, one_array, take
+from holdfast.state.columns import Indices, concat, equal, hash_values, one_array, take, take_all
 from holdfast.state.hashing import FULL_RANGE, Hashes, HashRange
 from holdfast.state.layout import Layout
 from holdfast.state.merge import merge_runs
@@ -39,9 +39,7 @@ class TableView:
     Segments that overlap must be of different epochs: the newer one's row of a key is the row.
     """
 
-    def __init__(
-        self, schema: TableSchema, segments: Sequence[tuple[OpenRun, HashRange]]
-    ) -> None:
+    def __init__(self, schema: TableSchema, segments: Sequence[tuple[OpenRun, HashRange]]) -> None:
         self.schema = schema
         self._segments = tuple(segments)
         self._parts = [_Part.open(schema, run, span) for run, span in segments]
@@ -88,10 +86,10 @@ class TableView:
             slots = np.full(len(hashes), -1, np.int64)
             slots[query] = np.arange(len(query))
             query = np.flatnonzero(slots >= 0)
-            values = [take(column, slots[query]) for column in values]
+            values = take_all(values, slots[query])
         if len(query) < len(hashes):
             hashes = hashes[query]
-            keys = [take(key, query, ascending=True) for key in keys]
+            keys = take_all(keys, query, ascending=True)
         # The keys asked for are the keys found: they need not be copied from the runs.
         columns = [pa.array(hashes), *keys, *values]
         return Found(query, pa.Table.from_arrays(columns, schema=self.schema.arrow))
@@ -112,7 +110,7 @@ class _Hit(NamedTuple):
         return _Hit(self.query[live], self.batch, self.rows[live])
 
     def values(self, layout: Layout) -> list[pa.Array]:
-        return [take(c, self.rows, ascending=True) for c in layout.value_arrays(self.batch)]
+        return take_all(layout.value_arrays(self.batch), self.rows, ascending=True)
 
 
 @dataclass(frozen=True, slots=True)
