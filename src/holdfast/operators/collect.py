@@ -63,7 +63,7 @@ def _merged(
     lengths = pc.list_value_length(lists[0]).fill_null(0).to_numpy(zero_copy_only=False)
     items = [column.flatten() for column in lists]
     ids = np.repeat(groups.ids, lengths)
-    order = sort_within_groups(ids, [sortable(column) for column in items])
+    order = sort_within_groups(ids, items)
     items = [column.take(pa.array(order)) for column in items]
     if distinct and len(ids):
         fresh = ~_repeats(ids, items[0])

@@ -41,11 +41,15 @@ def sortable(array: pa.Array) -> pa.Array:
 
 
 def sort_within_groups(ids: Indices, columns: Sequence[pa.Array]) -> Indices:
-    """The order of rows by group, then by :func:`sortable` columns, nulls first."""
-    names = [str(i) for i in range(len(columns) + 1)]
-    table = pa.Table.from_arrays([pa.array(ids), *columns], names=names)
+    """The order of rows by group, then by columns, nulls first."""
+    keys = [pa.array(ids)]
+    for column in columns:
+        if column.null_count:  # Left to itself, Arrow sorts nulls to the end.
+            keys.append(column.is_valid())
+        keys.append(sortable(column))
+    names = [str(i) for i in range(len(keys))]
     order = pc.sort_indices(
-        table, sort_keys=[(name, "ascending") for name in names], null_placement="at_start"
+        pa.Table.from_arrays(keys, names=names), sort_keys=[(name, "ascending") for name in names]
     )
     return np.asarray(order).astype(np.int64)
 
@@ -70,7 +74,7 @@ def pick(ids: Indices, rows: Indices, columns: Sequence[pa.Array], *, last: bool
     tied = np.repeat(sizes > 1, sizes)
     if tied.any() and columns:
         ids, rows = ids[tied], rows[tied]
-        order = sort_within_groups(ids, [sortable(take(c, rows, ascending=True)) for c in columns])
+        order = sort_within_groups(ids, [take(c, rows, ascending=True) for c in columns])
         starts = _starts(ids)
         ends = np.append(starts[1:], len(rows)) - 1
         result[sizes > 1] = rows[order[ends if last else starts]]

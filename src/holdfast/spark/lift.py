@@ -1,0 +1,139 @@
+"""Plan a keyed aggregate on an input: its operator, and how rows become buffer rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql.types import LongType, StructField, StructType
+
+from holdfast.aggregates import Aggregate
+from holdfast.errors import InputError
+from holdfast.operators.aggregate import AggregateOperator
+from holdfast.operators.kinds import AggregateSpec, Input
+from holdfast.operators.sketch import datasketches
+from holdfast.spark.buffers import clean, grouped, lifted, must_group
+from holdfast.spark.preaggregate import Preaggregated, group_partitions
+from holdfast.spark.resolve import Resolved, Resolver
+from holdfast.spark.types import spark_schema
+from holdfast.state.schema import HASH
+
+__all__ = ["AggregatePlan", "plan_aggregate"]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatePlan:
+    """How the batches of an input become buffer rows for an operator."""
+
+    operator: AggregateOperator
+    keys: tuple[Column, ...]
+    """Hash and keys."""
+    row_buffers: tuple[Column, ...] | None
+    """The buffers of a row; None if some aggregate has buffers of groups only."""
+    group_buffers: tuple[Column, ...]
+
+    @property
+    def _schema(self) -> StructType:
+        fields = spark_schema(pa.schema(list(self.operator.input_schema)[1:])).fields
+        return StructType([StructField(HASH, LongType()), *fields])
+
+    @property
+    def must_preaggregate(self) -> bool:
+        """Whether rows can't be lifted one by one."""
+        return self.row_buffers is None
+
+    def lift(self, batch: DataFrame) -> DataFrame:
+        """One buffer row per row: hash (a bigint with the bits of the hash), keys, buffers."""
+        if self.row_buffers is None:
+            raise ValueError(f"{self.operator.id!r} needs pre-aggregation")
+        return batch.select(*self.keys, *self.row_buffers)
+
+    def preaggregate(self, batch: DataFrame) -> Preaggregated:
+        """One buffer row per key and partition of the batch, in the same columns."""
+        return group_partitions(batch, self.keys, self.group_buffers, self._schema)
+
+
+def plan_aggregate(
+    df: DataFrame,
+    operator_id: str,
+    keys: Sequence[str | Column],
+    aggregates: Mapping[str, Aggregate],
+    *,
+    weak_hash_bits: int | None = None,
+) -> AggregatePlan:
+    """Resolve keys and aggregates against the columns of ``df``, which may be a stream.
+
+    Runs no Spark job. ``weak_hash_bits`` keeps only so many bits of every hash: for tests in which
+    different keys share one.
+    """
+    _check_given(keys, aggregates)
+    resolver = Resolver(df)
+    key_columns = [resolver.key(key) for key in keys]
+    inputs = {
+        name: [resolver.input(name, c, any_type=a.kind == "count") for c in a.columns]
+        for name, a in aggregates.items()
+    }
+    specs = [_spec(name, aggregate, inputs[name]) for name, aggregate in aggregates.items()]
+    _check_names([k.name for k in key_columns] + list(aggregates))
+    operator = AggregateOperator(operator_id, [(k.name, k.type) for k in key_columns], specs)
+    buffers = operator.tables[0].value_names
+    rows = None
+    if any(must_group(spec) for spec in specs):
+        datasketches()
+    else:
+        rows = _named([c for s in specs for c in lifted(s, _columns(inputs[s.name]))], buffers)
+    groups = _named([c for s in specs for c in grouped(s, _columns(inputs[s.name]))], buffers)
+    return AggregatePlan(operator, _hash_and_keys(key_columns, weak_hash_bits), rows, groups)
+
+
+def _spec(name: str, aggregate: Aggregate, inputs: Sequence[Resolved]) -> AggregateSpec:
+    columns = tuple(Input(i.name, i.type) for i in inputs)
+    return AggregateSpec(name, aggregate.kind, columns, tuple(sorted(aggregate.options.items())))
+
+
+def _columns(inputs: Sequence[Resolved]) -> list[Column]:
+    return [i.column for i in inputs]
+
+
+def _named(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...]:
+    return tuple(c.alias(name) for c, name in zip(columns, names, strict=True))
+
+
+def _hash_and_keys(keys: Sequence[Resolved], weak_hash_bits: int | None) -> tuple[Column, ...]:
+    columns = [clean(key.column, key.type).alias(key.name) for key in keys]
+    hashed = F.xxhash64(*columns)
+    if weak_hash_bits is not None:
+        # The highest bits stay, so that keys still spread over partitions.
+        hashed = hashed.bitwiseAND(F.lit(-(1 << (64 - weak_hash_bits))))
+    return (hashed.alias(HASH), *columns)
+
+
+def _check_given(keys: Sequence[object], aggregates: Mapping[str, object]) -> None:
+    if not keys:
+        raise InputError(
+            "an aggregate needs a key",
+            hint="name at least one column; for one total over everything key by a constant, "
+            "F.lit(0).alias('all')",
+        )
+    if not aggregates:
+        raise InputError("no aggregate was named", hint="for example aggregate(n=hf.count())")
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise InputError(
+                f"{name!r} is {aggregate!r}, which is no aggregate",
+                hint="use hf.count(), hf.sum('x') and the like, not PySpark's own functions",
+            )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Names that differ in case alone would be one column to Spark's readers."""
+    lowered = [name.lower() for name in names]
+    for name in names:
+        if lowered.count(name.lower()) > 1:
+            raise InputError(
+                f"two columns of the result would be named {name!r}",
+                hint="give the key column or the aggregate another name",
+            )
