@@ -1,1 +1,1 @@
-"""Benchmarks: `./run bench NAME`."""
+"""Benchmarks: ``python -m bench NAME [--quick] [--json FILE]``; docs/benchmarks.md explains them."""

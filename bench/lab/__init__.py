@@ -1,0 +1,1 @@
+"""What the benchmarks share: data, contenders in processes of their own, samples, reports."""

@@ -1,0 +1,36 @@
+"""The child process of a trial: ``python -m bench.lab.worker TRIAL.json``."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+
+from bench.lab.trial import MARK, Note, Outcome, Trial
+
+_MODULES = {"holdfast": "holdfast", "floor": "floor", "heap": "spark_own", "rocksdb": "spark_own"}
+
+
+def _say(note: Note) -> None:
+    print(MARK + msgspec.json.encode(note).decode(), flush=True)
+
+
+def main(path: str) -> int:
+    """Run the trial described in a file; notes go to the standard output."""
+    trial = msgspec.json.decode(Path(path).read_bytes(), type=Trial)
+    contender = import_module(f"bench.lab.contenders.{_MODULES[trial.contender]}")
+    try:
+        outcome: Outcome = contender.run(trial, lambda epoch: _say(Note(epoch=epoch)))
+    except Exception as error:  # noqa: BLE001 - the harness reports it as this contender's result
+        traceback.print_exc()
+        _say(Note(error=f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"))
+        return 1
+    _say(Note(outcome=outcome))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
