@@ -1,0 +1,238 @@
+"""The stored form of a run: Parquet in checkpoint storage, one row group per block.
+
+The run's description vouches for the last ``tail_bytes`` of the file (Parquet's footer), the footer
+for the bytes of each block: so a single block can be fetched, checked and decoded alone
+(invariant 10). The index is JSON under the key ``holdfast`` of the footer's metadata.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import CorruptionError
+from holdfast.state.blocks import (
+    Block,
+    BlockCutter,
+    RunTotals,
+    check_block,
+    checksum,
+    count_tombstones,
+    verify_blocks,
+)
+from holdfast.state.columns import hash_values, one_array
+from holdfast.state.encoding import parquet_options
+from holdfast.state.run import StoredForm
+
+__all__ = ["StoredInfo", "StoredRun", "encode_stored"]
+
+FORMAT = 1
+INDEX_KEY = "holdfast"
+BLOCK_ROWS = 1 << 17
+BLOCK_BYTES = 32 << 20
+
+
+class StoredInfo(msgspec.Struct, frozen=True):
+    """What was encoded, as far as a :class:`StoredForm` must know it."""
+
+    size_bytes: int
+    checksum: str
+    tail_bytes: int
+    rows: int
+    tombstones: int
+
+
+class _Index(msgspec.Struct, frozen=True):
+    format: int
+    totals: RunTotals
+
+
+def encode_stored(tables: Iterable[pa.Table], schema: pa.Schema) -> tuple[memoryview, StoredInfo]:
+    """Encode sorted tables as one stored run."""
+    cutter = BlockCutter(schema, BLOCK_ROWS, BLOCK_BYTES)
+    encoder = _Encoder(schema)
+    for table in tables:
+        for batch in cutter.add(table):
+            encoder.write(batch)
+    for batch in cutter.finish():
+        encoder.write(batch)
+    return encoder.close()
+
+
+class _Encoder:
+    """Writes blocks as row groups and remembers where each lies."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._sink = io.BytesIO()
+        self._writer: pq.ParquetWriter | None = None
+        self._blocks: list[Block] = []
+        self._tombstones = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = self._open(batch)
+        # The first block takes in the file's leading magic, so that blocks and tail are all of it.
+        start = self._sink.tell() if self._blocks else 0
+        self._writer.write_table(pa.Table.from_batches([batch]), row_group_size=batch.num_rows)
+        end = self._sink.tell()
+        with self._sink.getbuffer() as view:
+            digest = checksum(view[start:end])
+        hashes = hash_values(batch)
+        first, last = int(hashes[0]), int(hashes[-1])
+        self._blocks.append(
+            Block(batch.num_rows, first, last, start, end - start, batch.nbytes, digest)
+        )
+        self._tombstones += count_tombstones(batch)
+
+    def close(self) -> tuple[memoryview, StoredInfo]:
+        if self._writer is None:
+            self._writer = self._open(pa.RecordBatch.from_pylist([], self._schema))
+        rows = sum(block.rows for block in self._blocks)
+        totals = RunTotals(rows, self._tombstones, tuple(self._blocks))
+        index = msgspec.json.encode(_Index(FORMAT, totals)).decode()
+        self._writer.add_key_value_metadata({INDEX_KEY: index})
+        self._writer.close()
+        data = self._sink.getbuffer()
+        end = self._blocks[-1].offset + self._blocks[-1].length if self._blocks else 0
+        tail = data[end:]
+        info = StoredInfo(len(data), checksum(tail), len(tail), rows, self._tombstones)
+        return data, info
+
+    def _open(self, first: pa.RecordBatch) -> pq.ParquetWriter:
+        return pq.ParquetWriter(self._sink, self._schema, **parquet_options(first))
+
+
+class StoredRun:
+    """An open stored run: its footer is in memory, blocks are fetched when they are used."""
+
+    def __init__(
+        self, name: str, form: StoredForm, read: Callable[[int, int], bytes], tail: bytes
+    ) -> None:
+        self.name = name
+        self._form = form
+        self._read = read
+        self._window = _Window(form.size_bytes)
+        metadata = pq.read_metadata(pa.BufferReader(tail))
+        self._file = pq.ParquetFile(self._window, metadata=metadata, pre_buffer=False)
+        self.schema: pa.Schema = self._file.schema_arrow.remove_metadata()
+        self.totals: RunTotals = self._read_totals()
+        self._latest: tuple[int, pa.RecordBatch] | None = None
+
+    @classmethod
+    def open(cls, name: str, form: StoredForm, read: Callable[[int, int], bytes]) -> StoredRun:
+        """Open the run of this name; ``read(start, length)`` gives bytes of its object."""
+        tail = read(form.size_bytes - form.tail_bytes, form.tail_bytes)
+        if len(tail) != form.tail_bytes or checksum(tail) != form.checksum:
+            raise _corrupt(name, "its footer is not what was written")
+        return cls(name, form, read, tail)
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The blocks, by ascending hash."""
+        return self.totals.blocks
+
+    def block(self, index: int) -> pa.RecordBatch:
+        """Fetch, check and decode one block; the latest one is kept."""
+        if self._latest is not None and self._latest[0] == index:
+            return self._latest[1]
+        block = self.blocks[index]
+        self._check_chunks(index, block)
+        data = self._read(block.offset, block.length)
+        check_block(self.name, index, block, data)
+        with self._window.showing(block.offset, data):
+            table = self._file.read_row_group(index, use_threads=False)
+        arrays = [one_array(column) for column in table.columns]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        self._latest = (index, batch)
+        return batch
+
+    def verify(self) -> None:
+        """Check every byte, and that rows are sorted and counted as the index says."""
+        end = 0
+        for index, block in enumerate(self.blocks):
+            if block.offset != end:
+                raise _corrupt(self.name, f"block {index} does not follow the one before")
+            end += block.length
+        if end + self._form.tail_bytes != self._form.size_bytes:
+            raise _corrupt(self.name, "its blocks and footer are not all of it")
+        if self._read(self._form.size_bytes, 1):
+            raise _corrupt(self.name, "it is longer than what was written")
+        verify_blocks(self, lambda problem: _corrupt(self.name, problem))
+
+    def _read_totals(self) -> RunTotals:
+        try:
+            encoded = self._file.metadata.metadata[INDEX_KEY.encode()]
+            index = msgspec.json.decode(encoded, type=_Index)
+        except (KeyError, TypeError, msgspec.MsgspecError) as error:
+            raise _corrupt(self.name, f"its index can't be read ({error})") from error
+        if index.format != FORMAT:
+            raise _corrupt(self.name, f"it has format {index.format}, this Holdfast reads {FORMAT}")
+        if len(index.totals.blocks) != self._file.metadata.num_row_groups:
+            raise _corrupt(self.name, "it has another number of row groups than its index says")
+        return index.totals
+
+    def _check_chunks(self, index: int, block: Block) -> None:
+        group = self._file.metadata.row_group(index)
+        for number in range(group.num_columns):
+            chunk = group.column(number)
+            start = chunk.data_page_offset
+            if chunk.dictionary_page_offset is not None:
+                start = min(start, chunk.dictionary_page_offset)
+            end = start + chunk.total_compressed_size
+            if start < block.offset or end > block.offset + block.length:
+                raise _corrupt(self.name, f"column {number} of block {index} lies outside of it")
+
+
+class _Window(io.RawIOBase):
+    """A file of which only one stretch can be read: what Parquet's reader sees of an object."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._position = 0
+        self._start = 0
+        self._data: bytes = b""
+
+    def showing(self, start: int, data: bytes) -> _Window:
+        """Show these bytes until the ``with`` block ends."""
+        self._start, self._data = start, data
+        return self
+
+    def __enter__(self) -> _Window:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._data = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        offset = self._position - self._start
+        if offset < 0 or size < 0:
+            return b""
+        data = self._data[offset : offset + size]
+        self._position += len(data)
+        return data
+
+
+def _corrupt(name: str, problem: str) -> CorruptionError:
+    return CorruptionError(
+        f"stored run {name}: {problem}",
+        hint="restore the run from another copy, or start from an older entry that is whole",
+    )
