@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ class _Run:
     seconds: float = 0.0
     recovery_s: float = 0.0
     restart_s: float = 0.0
-    summary: dict[str, object] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 def demo(
@@ -142,7 +142,7 @@ def _start(work: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def _events(driver: subprocess.Popen[str]) -> Iterator[dict[str, object]]:
+def _events(driver: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     assert driver.stdout is not None
     for line in driver.stdout:
         if line.startswith("{"):

@@ -25,7 +25,7 @@ from holdfast.failpoints import failpoint
 from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.state.hashing import FULL_RANGE, HashRange, partition_range
 from holdfast.state.local import LocalRunWriter
-from holdfast.state.merge import merge_runs
+from holdfast.state.merge import merge_runs, merged_schema
 from holdfast.state.run import Run, Segment, StoredForm
 from holdfast.state.schema import TableSchema
 from holdfast.state.stored import encode_stored
@@ -186,26 +186,19 @@ class _Work:
         opener = RunOpener(self.folder, self.storage)
         schema = self.schemas[piece.table]
         opened = [(opener.open(s.run), s.range) for s in piece.segments]
-        whole = piece.segments[0]
-        alone = len(piece.segments) == 1 and whole.range == whole.run.range
-        if alone and not (piece.oldest and whole.run.tombstones):
-            tables = merge_runs(schema, opened, piece.range, drop_tombstones=False)
-            return self._put(whole.run, tables, opened[0][0].schema)
-        name = f"{self.claim}-{whole.run.last_epoch}-{uuid.uuid4().hex[:16]}"
-        writer = LocalRunWriter(local_path(self.folder, name), schema.arrow)
-        made = Run(
-            name,
-            piece.table,
-            piece.range,
-            min(s.run.first_epoch for s in piece.segments),
-            whole.run.last_epoch,
-            rows=0,
-        )
+        arrow = merged_schema(schema, opened, drop_tombstones=piece.oldest)
+        tables = merge_runs(schema, opened, piece.range, drop_tombstones=piece.oldest)
+        newest = piece.segments[0]
+        alone = len(piece.segments) == 1 and newest.range == newest.run.range
+        if alone and not (piece.oldest and newest.run.tombstones):
+            # The local form is there already and stays, under the same name.
+            return self._put(newest.run, tables, arrow)
+        name = f"{self.claim}-{newest.run.last_epoch}-{uuid.uuid4().hex[:16]}"
+        writer = LocalRunWriter(local_path(self.folder, name), arrow)
+        first_epoch = min(s.run.first_epoch for s in piece.segments)
+        made = Run(name, piece.table, piece.range, first_epoch, newest.run.last_epoch, rows=0)
         try:
-            merged = _tee(
-                merge_runs(schema, opened, piece.range, drop_tombstones=piece.oldest), writer
-            )
-            run = self._put(made, merged, schema.arrow)
+            run = self._put(made, _tee(tables, writer), arrow)
         except BaseException:
             writer.abort()
             raise

@@ -28,7 +28,9 @@ def main() -> None:
     builder = builder.config("spark.log.level", "OFF").config("spark.driver.memory", "2g")
     spark = hf.configure(builder).getOrCreate()
     began = time.monotonic()
-    words = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(work / "in"))
+    words = (
+        spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(work / "in"))
+    )
     counts = (
         hf.stream(words)
         .key_by("word")
@@ -42,7 +44,7 @@ def main() -> None:
         local_dir=work / "local",
     )
     _tell(query, time.monotonic() - began)
-    print(json.dumps({"summary": _compare(spark, work)}), flush=True)
+    _say({"summary": _compare(spark, work)})
 
 
 def _tell(query: Query, ready_s: float) -> None:
@@ -62,7 +64,12 @@ def _tell(query: Query, ready_s: float) -> None:
                 "seconds": epoch.seconds["total"],
                 "ready_s": ready_s,
             }
-            print(json.dumps(event), flush=True)
+            _say(event)
+
+
+def _say(event: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
 
 
 def _compare(spark: SparkSession, work: Path) -> dict[str, object]:
@@ -72,7 +79,9 @@ def _compare(spark: SparkSession, work: Path) -> dict[str, object]:
         F.count("*").alias("n"), F.sum("amount").alias("total"), F.max("ts").alias("last")
     )
     published = spark.read.parquet(str(work / "out"))
-    folded = published.groupBy("word").agg(F.max_by(F.struct("n", "total", "last"), "epoch").alias("v"))
+    folded = published.groupBy("word").agg(
+        F.max_by(F.struct("n", "total", "last"), "epoch").alias("v")
+    )
     folded = folded.select("word", "v.n", "v.total", "v.last")
     twice = published.groupBy("word", "epoch").count().filter("count > 1").count()
     return {

@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import expr
+from pyspark.sql.functions import col, expr, pandas_udf
+from pyspark.util import PythonEvalType
 
 from holdfast.checkpoint.entry import EpochRecord, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["EpochLoop", "EpochProgress", "Reports"]
 
 logger = logging.getLogger("holdfast.spark")
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class _Messages(AccumulatorParam[list[bytes]]):
@@ -114,10 +117,12 @@ class EpochLoop:
             spec = self._spec(clock, shape, version, mergeable)
             self.reports.take()
             frame, source_rows = self._lifted(batch, shape)
-            job = self._shuffled(frame, shape).mapInArrow(
-                _task_function(spec, self.reports.accumulator), "nothing int"
+            job = _map_in_arrow(
+                self._shuffled(frame, shape),
+                self.plan.operator.input_schema.names,
+                _task_function(spec, self.reports.accumulator),
             )
-            rdd = job._jdf.queryExecution().toRdd()
+            rdd = job.queryExecution().toRdd()
             planned = time.perf_counter()
             rdd.count()
             ran = time.perf_counter()
@@ -216,9 +221,7 @@ class EpochLoop:
         )
 
 
-def _task_function(
-    spec: TaskSpec, accumulator: Accumulator[list[bytes]]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> ArrowFunction:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
@@ -227,6 +230,13 @@ def _task_function(
         return iter(())
 
     return task
+
+
+def _map_in_arrow(frame: DataFrame, names: list[str], task: ArrowFunction) -> Any:
+    """``frame.mapInArrow(task)`` without a look-up in the JVM per column, and for any names."""
+    function = pandas_udf(task, "nothing int", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    columns = [col("`" + name.replace("`", "``") + "`") for name in names]
+    return frame._jdf.mapInArrow(function(*columns)._jc, False, None)
 
 
 def _complete(reports: list[TaskReport], epoch: int, partitions: int) -> list[TaskReport]:

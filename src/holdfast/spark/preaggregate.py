@@ -40,10 +40,9 @@ def group_partitions(
     """
     groups = batch.groupBy(*keys).agg(*aggregates)._jdf
     session = groups.sparkSession()
-    gateway: Any = batch.sparkSession.sparkContext._gateway
-    jvm = gateway.jvm
+    jvm: Any = batch.sparkSession._jvm
     none = _scala_object(jvm.scala, "None")
-    plan = _without_requirement(groups.queryExecution().sparkPlan(), none, gateway)
+    plan = _without_requirement(groups.queryExecution().sparkPlan(), none)
     preparing = _scala_object(jvm.org.apache.spark.sql.execution, "QueryExecution")
     rules = preparing.preparations(session, none, False)
     plan = preparing.prepareForExecution(rules, plan)
@@ -57,18 +56,15 @@ def _scala_object(package: Any, name: str) -> Any:
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
-def _without_requirement(plan: Any, none: Any, gateway: Any) -> Any:
+def _without_requirement(plan: Any, none: Any) -> Any:
     """The final aggregate, on top of the plan, made to take rows wherever they are."""
     # A batch that Spark knows to be empty has a plan without aggregates.
     if not plan.nodeName().endswith("Aggregate"):
         return plan
     if plan.productElementName(0) != _REQUIREMENT:
         raise InternalError(f"Spark's {plan.nodeName()} doesn't begin with {_REQUIREMENT}")
-    arguments = gateway.new_array(gateway.jvm.Object, plan.productArity())
-    arguments[0] = none
-    for i in range(1, len(arguments)):
-        arguments[i] = plan.productElement(i)
-    return plan.makeCopy(arguments)
+    rest = [plan.productElement(i) for i in range(1, plan.productArity())]
+    return plan.copy(none, *rest)
 
 
 def _rows_into(plan: Any) -> int:

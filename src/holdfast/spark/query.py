@@ -23,7 +23,7 @@ from holdfast.spark.options import Options
 from holdfast.spark.scratch import ScratchReader
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Query", "QueryParts", "QueryStatus"]
 

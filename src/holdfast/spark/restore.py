@@ -19,7 +19,7 @@ from holdfast.spark.local_files import LocalFiles
 from holdfast.state.run import Run
 from holdfast.storage import NotFoundError, Storage
 
-__all__ = ["check_program", "prepare_runs", "read_position", "renumbered"]
+__all__ = ["check_program", "prepare_runs", "read_position"]
 
 
 def check_program(entry: Checkpoint, operator: Operator) -> None:
@@ -56,23 +56,6 @@ def read_position(entry: Checkpoint, storage: Storage) -> dict[str, bytes]:
                 hint="start from an older entry with from_entry=…",
             ) from None
     return files
-
-
-def renumbered(files: dict[str, bytes], epoch: int, last_used: int) -> dict[str, bytes]:
-    """The same position with epoch numbers moved up, so that no published number is used twice."""
-    shift = last_used - epoch
-    moved = {}
-    for path, data in files.items():
-        folder, _, number = path.partition("/")
-        if folder in ("offsets", "commits"):
-            moved[f"{folder}/{int(number) + shift}"] = data
-        else:
-            moved[path] = data
-    if shift and epoch == 0:
-        # Spark wants the epoch before as well; nothing came before, so it ended where this begins.
-        for folder in ("offsets", "commits"):
-            moved.setdefault(f"{folder}/{last_used - 1}", moved[f"{folder}/{last_used}"])
-    return moved
 
 
 def prepare_runs(entry: Checkpoint, state: LogState, storage: Storage, files: LocalFiles) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError
 
-__all__ = ["ScratchReader", "build_scratch"]
+__all__ = ["ScratchReader", "build_scratch", "renumbered"]
 
 _NUMBERED = re.compile(r"(\d+)(\.compact)?")
 _DEFAULT_COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
@@ -95,3 +95,20 @@ def build_scratch(folder: Path, files: Mapping[str, bytes]) -> None:
         path = folder.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+def renumbered(files: dict[str, bytes], epoch: int, last_used: int) -> dict[str, bytes]:
+    """The same position with epoch numbers moved up, so that no published number is used twice."""
+    shift = last_used - epoch
+    moved = {}
+    for path, data in files.items():
+        folder, _, number = path.partition("/")
+        if folder in ("offsets", "commits"):
+            moved[f"{folder}/{int(number) + shift}"] = data
+        else:
+            moved[path] = data
+    if shift and epoch == 0:
+        # Spark wants the epoch before as well; nothing came before, so it ended where this begins.
+        for folder in ("offsets", "commits"):
+            moved.setdefault(f"{folder}/{last_used - 1}", moved[f"{folder}/{last_used}"])
+    return moved

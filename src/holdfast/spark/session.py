@@ -77,7 +77,7 @@ def check_session(spark: SparkSession) -> None:
 def own_session(df: DataFrame) -> DataFrame:
     """The same streaming DataFrame in a clone of its session that carries Holdfast's settings."""
     spark = df.sparkSession
-    clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # type: ignore[attr-defined]
+    clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     for name, value in QUERY_SETTINGS.items():
         clone.conf.set(name, value)
     jvm = spark.sparkContext._jvm

@@ -28,8 +28,8 @@ from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
 from holdfast.spark.pacing import Pacing
 from holdfast.spark.query import Query, QueryParts
-from holdfast.spark.restore import check_program, prepare_runs, read_position, renumbered
-from holdfast.spark.scratch import ScratchReader, build_scratch
+from holdfast.spark.restore import check_program, prepare_runs, read_position
+from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
 from holdfast.spark.session import own_session
 from holdfast.state.version import Version
 from holdfast.storage import Storage, open_storage
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.stream import Pipeline
 
@@ -89,7 +89,9 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
     return query
 
 
-def _claimed(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> tuple[_Validated, Log]:
+def _claimed(
+    pipeline: Pipeline, options: Options, sinks: dict[str, Sink]
+) -> tuple[_Validated, Log]:
     """Claim a log that was validated as it is; if its driver keeps writing, claim and look again."""
     for attempt in range(_ATTEMPTS):
         valid = _validate(pipeline, options, sinks)
@@ -105,11 +107,18 @@ def _claimed(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> tu
                 damaged_ok=options.from_entry is not None,
             )
         except LogMovedError:
+            _discard(valid)
             continue
         if last_attempt:
+            _discard(valid)
             valid = _validate(pipeline, options, sinks)
         return valid, log
     raise AssertionError("unreachable")
+
+
+def _discard(valid: _Validated) -> None:
+    if valid.prepared is not None:
+        shutil.rmtree(valid.prepared, ignore_errors=True)
 
 
 def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _Validated:

@@ -23,8 +23,8 @@ from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.sinks.base import Stager, StageWriter
 from holdfast.spark.spill import Ingest
 from holdfast.state.hashing import Hashes, HashRange, partition_range
-from holdfast.state.local import LocalRunWriter
-from holdfast.state.merge import merge_runs
+from holdfast.state.local import LocalRunWriter, write_local
+from holdfast.state.merge import merge_runs, merged_schema
 from holdfast.state.run import Run, Segment
 from holdfast.state.schema import TableSchema
 from holdfast.state.tiers import plan_merge
@@ -208,12 +208,14 @@ class _Task:
 
     def _merge(self, schema: TableSchema, picked: Sequence[Segment]) -> Change:
         opened = [(self.opener.open(s.run), s.range) for s in picked]
-        writer = LocalRunWriter(local_path(self.spec.folder, self._name("-m")), opened[0][0].schema)
-        for table in merge_runs(schema, opened, self.range, drop_tombstones=False):
-            writer.write(table)
-        info = writer.close()
+        path = local_path(self.spec.folder, self._name("-m"))
+        info = write_local(
+            path,
+            merged_schema(schema, opened, drop_tombstones=False),
+            merge_runs(schema, opened, self.range, drop_tombstones=False),
+        )
         merged = Run(
-            writer.path.stem,
+            path.stem,
             schema.table,
             self.range,
             min(s.run.first_epoch for s in picked),

@@ -1,0 +1,95 @@
+"""The ledger: epochs are recorded whole, and background changes wait for the epoch in hand."""
+
+from __future__ import annotations
+
+from holdfast.checkpoint.entry import EpochRecord, StagedOutput
+from holdfast.checkpoint.ledger import Ledger
+from holdfast.state.hashing import FULL_RANGE
+from holdfast.state.run import LocalForm, Run, StoredForm
+from holdfast.state.version import Change, Version
+
+TABLE = "counts.groups"
+
+
+def run(name: str, first: int, last: int, *, stored: bool = False) -> Run:
+    form = StoredForm(f"runs/{name}.parquet", 10, "00", 4) if stored else None
+    return Run(name, TABLE, FULL_RANGE, first, last, 5, local=LocalForm(100, "00"), stored=form)
+
+
+def add(output: Run, *inputs: str) -> Change:
+    return Change(TABLE, FULL_RANGE, inputs, output)
+
+
+def record(ledger: Ledger, epoch: int, *changes: Change) -> None:
+    staged = {"sink-0": [StagedOutput(epoch, 0, f"{epoch}.parquet", 5, 50)]}
+    ledger.record_epoch(EpochRecord(epoch, 5, 1000 + epoch), changes, staged, {"metadata": b"m"}, 5)
+
+
+def names(ledger: Ledger) -> list[str]:
+    return [s.run.name for s in ledger.version.segments(TABLE, FULL_RANGE)]
+
+
+def test_a_background_change_waits_for_the_running_epoch() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    with ledger.epoch() as (version, mergeable):
+        assert mergeable == {"1-a"}
+        ledger.install([add(run("1-s", 0, 0, stored=True), "1-a")])
+        assert names(ledger) == ["1-a"]
+        assert version.epoch == 0
+        record(ledger, 1, add(run("1-b", 1, 1)))
+        assert names(ledger) == ["1-b", "1-s"]
+
+
+def test_a_background_change_is_dropped_when_the_epoch_merged_its_inputs() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    with ledger.epoch():
+        ledger.install([add(run("1-s", 0, 0, stored=True), "1-a")])
+        record(ledger, 1, add(run("1-m", 0, 1), "1-a"))
+    assert names(ledger) == ["1-m"]
+
+
+def test_a_background_change_is_installed_when_the_epoch_fails() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    try:
+        with ledger.epoch():
+            ledger.install([add(run("1-s", 0, 0, stored=True), "1-a")])
+            raise ValueError("the epoch failed")
+    except ValueError:
+        pass
+    assert names(ledger) == ["1-s"]
+    assert ledger.version.epoch == 0
+
+
+def test_runs_that_a_job_works_on_are_not_mergeable_and_stay() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    with ledger.busy(["1-a", "1-old"]):
+        with ledger.epoch() as (_, mergeable):
+            assert mergeable == frozenset()
+        assert ledger.live_runs() == {"1-a", "1-old"}
+    assert ledger.live_runs() == {"1-a"}
+
+
+def test_results_that_wait_are_not_garbage() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    with ledger.epoch():
+        ledger.install([add(run("1-s", 0, 0, stored=True), "1-a")])
+        assert "runs/1-s.parquet" in ledger.live_objects()
+        assert "1-s" in ledger.live_runs()
+
+
+def test_how_far_processing_is_ahead() -> None:
+    ledger = Ledger(Version(-1))
+    assert ledger.snapshot() is None
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    record(ledger, 1, add(run("1-b", 1, 1, stored=True)))
+    ahead = ledger.ahead()
+    assert (ahead.epochs, ahead.unsaved_bytes, ahead.oldest_ms) == (2, 200, 1000)
+    snapshot = ledger.snapshot()
+    assert snapshot is not None
+    assert [r.epoch for r in snapshot.epochs] == [0, 1]
+    assert [o.epoch for o in snapshot.staged["sink-0"]] == [0, 1]
