@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,7 +69,13 @@ def pytest_runtest_makereport() -> Generator[None, Report, Report]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark's JVM is started: it takes relative paths from there, wherever Python is."""
+    return tmp_path_factory.mktemp("spark-folder")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the test run: a process can hold only one SparkContext."""
     require_component("pyspark", "./run setup")
     require_component("java", "./run setup")
@@ -91,22 +98,49 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("holdfast-tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(spark_folder)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
 
 
+Surroundings = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def surroundings(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    spark_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Surroundings]:
+    """``surroundings(code)``: an empty folder to work in, and the names an example may use.
+
+    That is ``spark``, if the code speaks of it. Queries that an example leaves running are stopped.
+    """
+    session: SparkSession | None = None
+
+    def enter(code: str) -> dict[str, Any]:
+        nonlocal session
+        if "spark" not in code.lower():
+            monkeypatch.chdir(tmp_path)
+            return {}
+        session = request.getfixturevalue("spark")
+        for old in spark_folder.iterdir():
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        monkeypatch.chdir(spark_folder)
+        return {"spark": session}
+
+    yield enter
+    for query in session.streams.active if session is not None else ():
+        query.stop()
+
+
 @pytest.fixture(autouse=True)
-def _surroundings_of_examples(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Examples in docstrings run in a folder of their own, with ``spark`` if they speak of it."""
-    item = request.node
-    if not isinstance(item, DoctestItem):
-        return
-    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-    monkeypatch.chdir(tmp_path_factory.mktemp("example"))
-    if any("spark" in example.source.lower() for example in item.dtest.examples):
-        namespace: dict[str, Any] = request.getfixturevalue("doctest_namespace")
-        namespace["spark"] = request.getfixturevalue("spark")
+def _surroundings_of_doctests(request: pytest.FixtureRequest) -> None:
+    if isinstance(request.node, DoctestItem):
+        code = "".join(example.source for example in request.node.dtest.examples)
+        enter: Surroundings = request.getfixturevalue("surroundings")
+        request.getfixturevalue("doctest_namespace").update(enter(code))

@@ -6,6 +6,7 @@ A block behind the comment ``<!-- not run: reason -->`` is only compiled.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,24 +55,14 @@ def test_blocks_are_found_with_their_lines_and_whether_they_run() -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_python_of_a_document_runs(
-    path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    path: Path, surroundings: Callable[[str], dict[str, Any]]
 ) -> None:
-    blocks = blocks_of(path.read_text(encoding="utf-8"))
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    spark = None
-    if any("spark" in block.code.lower() for block in blocks if block.runs):
-        spark = namespace["spark"] = request.getfixturevalue("spark")
-    monkeypatch.chdir(tmp_path)
-    try:
-        for block in blocks:
-            code = block.compiled(path)
-            if block.runs:
-                exec(code, namespace)
-    finally:
-        if spark is not None:
-            for query in spark.streams.active:
-                query.stop()
-    assert len(blocks) == path.read_text(encoding="utf-8").count("```python"), "a block has no end"
+    text = path.read_text(encoding="utf-8")
+    blocks = blocks_of(text)
+    assert len(blocks) == len(re.findall(r"^```python", text, re.MULTILINE)), "a block has no end"
+    namespace = surroundings("".join(block.code for block in blocks if block.runs))
+    namespace["__name__"] = "__main__"
+    for block in blocks:
+        code = block.compiled(path)
+        if block.runs:
+            exec(code, namespace)

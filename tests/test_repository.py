@@ -29,12 +29,15 @@ ALLOWED = {
     "checkpoint": {"state", "storage"},
     "recovery": {"state", "storage", "checkpoint"},
     "sinks": {"checkpoint.entry", "state", "storage"},
-    "spark": {"operators", "checkpoint", "recovery", "sinks", "state", "storage"},
+    # The words of an aggregate are the user's; planning them is Spark's.
+    "spark": {"operators", "checkpoint", "recovery", "sinks", "state", "storage", "aggregates"},
     "testing": {"operators", "checkpoint", "recovery", "sinks", "state", "storage", "spark", ""},
     "serve": {"operators", "checkpoint", "recovery", "sinks", "state", "storage", "spark", ""},
-    "": {"spark", "sinks", "operators", "testing"},
+    "": {"spark", "sinks", "operators", "checkpoint", "testing"},
     "cli": {"*"},
 }
+# Programs that use Holdfast as its users do, rather than parts of it.
+PROGRAMS = {"holdfast.spark.demo_driver"}
 SPEAKS_SPARK = ("spark/", "testing/source.py")
 
 
@@ -81,10 +84,10 @@ def room_of(module: str) -> str:
 
 def may_import(module: str, wanted: str) -> bool:
     room, other = room_of(module), room_of(wanted)
-    allowed = ALLOWED[room]
+    allowed = ALLOWED["cli"] if module in PROGRAMS else ALLOWED[room]
     if wanted in EVERYBODY_MAY or room == other or "*" in allowed or other in allowed:
         return True
-    return any(wanted == f"holdfast.{name}" for name in allowed if "." in name)
+    return any(wanted == f"holdfast.{name}" for name in allowed)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -151,7 +154,7 @@ def test_no_source_file_is_too_long_to_read() -> None:
 # Written in pieces, so that this file does not find itself.
 _REGISTRIES = re.compile(
     r"(?:py" r"pi\.org|files\.pythonhosted" r"\.org|registry\." r"npmjs|repo1?\.maven" r"\.|artif" r"actory|"
-    r"(?:extra-)?index" r"-url\s*=)",
+    r"index" r"-url\s*=\s*.?https?:)",
     re.IGNORECASE,
 )  # fmt: skip
 _MACHINES = re.compile(r"(?:/ho" r"me/\w|/Us" r"ers/\w|/ro" r"ot/|/wo" r"rk/\w|[A-Z]:\\\\Us" r"ers)")  # fmt: skip

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast.state.schema import Column, TableSchema
+from tests.cli.checkpoint_directory import Builder
+
+
+def cells(output: str) -> list[list[str]]:
+    """The rows of the tables in an output, headers included."""
+    lines = [line.replace("┃", "│") for line in output.splitlines()]
+    rows = [line.split("│")[1:-1] for line in lines if line.startswith("│")]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_the_newest_state_is_shown_as_results(builder: Builder, cli: Any) -> None:
+    result = cli("state", builder.path)
+    assert result.exit_code == 0, result.output
+    header, *rows = cells(result.stdout)
+    assert header == ["word", "n", "mean"]
+    assert sorted(rows) == [
+        ["apple", "10", "5.0"],
+        ["pear", "4", "2.0"],
+        ["plum", "6", "3.0"],
+        ["quince", "1", "0.5"],
+    ]
+
+
+def test_an_older_epoch_is_shown_as_it_was(builder: Builder, cli: Any) -> None:
+    _, *rows = cells(cli("state", builder.path, "--epoch", 0).stdout)
+    assert sorted(row[:2] for row in rows) == [["apple", "2"], ["pear", "4"], ["plum", "6"]]
+
+
+def test_raw_shows_the_buffers(builder: Builder, cli: Any) -> None:
+    header, *rows = cells(cli("state", builder.path, "--raw", "--key", "word=pear").stdout)
+    assert header == ["word", "n.count", "mean.sum", "mean.count"]
+    assert rows == [["pear", "4", "8.0", "4"]]
+
+
+def test_an_operator_that_is_not_understood_is_shown_raw(tmp_path: Path, cli: Any) -> None:
+    builder = Builder(tmp_path / "ck", program={"counts": "something else"})
+    builder.count_words(0, {"apple": 2})
+    builder.checkpoint(0)
+    assert cells(cli("state", builder.path).stdout)[0][1] == "n.count"
+
+
+def test_one_key_is_found(builder: Builder, cli: Any) -> None:
+    assert cells(cli("state", builder.path, "--key", "word=apple").stdout)[1:] == [
+        ["apple", "10", "5.0"]
+    ]
+    assert cells(cli("state", builder.path, "--key", "word=fig").stdout)[1:] == []
+
+
+def test_the_limit_is_said(builder: Builder, cli: Any) -> None:
+    result = cli("state", builder.path, "--limit", 3)
+    assert len(cells(result.stdout)) == 4
+    assert "only the first 3 rows" in result.stdout
+    assert "only the first" not in cli("state", builder.path, "--limit", 4).stdout
+
+
+def test_one_operator_can_be_chosen(builder: Builder, cli: Any) -> None:
+    assert len(cells(cli("state", builder.path, "--operator", "counts").stdout)) == 5
+    result = cli("state", builder.path, "--operator", "sums")
+    assert result.exit_code == 1
+    assert "counts" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "asked"),
+    [
+        (pa.int32(), [7, -8], "7"),
+        (pa.bool_(), [True, False], "true"),
+        (pa.float64(), [float("nan"), 1.5], "nan"),
+        (pa.decimal128(10, 2), [Decimal("1.50"), None], "1.5"),
+        (pa.binary(), [b"\x01\xff", b""], "0x01ff"),
+        (pa.date32(), [19000, 19001], "2022-01-08"),
+        (pa.timestamp("us", "UTC"), [0, 1], "1970-01-01T00:00:00"),
+        (pa.timestamp("us", "UTC"), [0, 1], "1970-01-01T01:00:00+01:00"),
+        (pa.timestamp("us"), [0, 1], "1970-01-01 00:00:00"),
+    ],
+    ids=str,
+)
+def test_keys_of_every_type_are_found(
+    kind: pa.DataType, values: list[object], asked: str, tmp_path: Path, cli: Any
+) -> None:
+    schema = TableSchema("op.table", (Column(1, "k", kind),), (Column(2, "v", pa.string()),))
+    builder = Builder(tmp_path / "ck", schema=schema, program={"op": "?"})
+    builder.add_run(0, {"k": values, "v": ["yes", "no"]})
+    builder.checkpoint(0)
+    result = cli("state", builder.path, "--key", f"k={asked}")
+    assert [row[1] for row in cells(result.stdout)[1:]] == ["yes"]
+
+
+def test_nulls_look_different_from_text(tmp_path: Path, cli: Any) -> None:
+    builder = Builder(tmp_path / "ck", program={})
+    columns: dict[str, Sequence[object]] = {
+        "word": [None, "[red]"],
+        "n.count": [1, 2],
+        "mean.sum": [None, 1.0],
+        "mean.count": [0, 1],
+    }
+    builder.add_run(0, columns)
+    builder.checkpoint(0)
+    _, *rows = cells(cli("state", builder.path).stdout)
+    assert sorted(row[0] for row in rows) == ["[red]", "null"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--key", "word"], "NAME=VALUE"),
+        (["--key", "wrod=x"], "its key columns are: word"),
+        (["--epoch", "7"], "epoch 7"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(
+    options: list[str], said: str, builder: Builder, cli: Any
+) -> None:
+    result = cli("state", builder.path, *options)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_value_of_another_type_is_said(tmp_path: Path, cli: Any) -> None:
+    schema = TableSchema("op.table", (Column(1, "k", pa.int32()),), ())
+    builder = Builder(tmp_path / "ck", schema=schema, program={})
+    builder.add_run(0, {"k": [1]})
+    builder.checkpoint(0)
+    result = cli("state", builder.path, "--key", "k=apple")
+    assert result.exit_code == 1
+    assert "'apple' is not a value of key column 'k'" in result.stderr
