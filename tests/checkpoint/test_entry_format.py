@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.checkpoint.entry import (
+    FORMAT,
+    Checkpoint,
+    Claim,
+    Collect,
+    Entry,
+    StagedOutput,
+    decode_entry,
+    encode_entry,
+    entry_name,
+    entry_number,
+    seal,
+)
+from holdfast.errors import CorruptionError, FormatError
+from tests.checkpoint.log_support import checkpoint_fields
+
+HEADER: dict[str, Any] = {
+    "format": FORMAT,
+    "number": 7,
+    "claim": 5,
+    "nonce": "n",
+    "pipeline": "bestellungen-ä",
+    "written_ms": 1_700_000_000_000,
+}
+STAGED = {"sink": (StagedOutput(3, 0, "staged/5-a.parquet", 10), StagedOutput(3, 1, "b", 1))}
+ENTRIES: list[Entry] = [
+    Claim(**HEADER, driver="host:1"),
+    Checkpoint(
+        **HEADER,
+        last_collect=3,
+        **checkpoint_fields(3, ["runs/5-x"], staged=STAGED, spark={"metadata": "blobs/5-m"}),
+    ),
+    Collect(**HEADER, entries=(1, 2), objects=("runs/1-a",), first=3, kept=(0,)),
+]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: type(e).__name__)
+def test_an_entry_is_read_back_as_it_was_written(entry: Entry) -> None:
+    data = encode_entry(entry)
+    assert decode_entry(data) == entry
+    content = json.loads(data)["content"]
+    assert content["kind"] == type(entry).__name__.lower()
+    assert content["pipeline"] == entry.pipeline
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: type(e).__name__)
+def test_every_changed_byte_is_noticed(entry: Entry) -> None:
+    data = encode_entry(entry)
+    for position in range(len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 1 << position % 8
+        with pytest.raises(CorruptionError, match="entry 7 is damaged"):
+            decode_entry(bytes(changed), "entry 7")
+
+
+def test_every_missing_byte_is_noticed() -> None:
+    data = encode_entry(ENTRIES[0])
+    for cut in [b"", *(data[:end] for end in range(len(data))), data + b"\n", data[1:]]:
+        with pytest.raises(CorruptionError):
+            decode_entry(cut)
+
+
+def test_a_newer_format_asks_for_an_upgrade_whatever_its_fields_are() -> None:
+    newer = seal(msgspec.json.encode({"format": FORMAT + 1, "kind": "novelty", "number": "x"}))
+    with pytest.raises(FormatError, match=r"entry 9 has format 2.*upgrade"):
+        decode_entry(newer, "entry 9")
+
+
+@pytest.mark.parametrize("content", [b"{}", b'{"format":1,"kind":"claim"}', b'{"format":"1"}'])
+def test_what_is_whole_but_no_entry_is_refused(content: bytes) -> None:
+    with pytest.raises(CorruptionError, match="not a log entry"):
+        decode_entry(seal(content))
+
+
+def test_a_checkpoint_names_its_runs_blobs_and_staged_output_in_storage() -> None:
+    checkpoint = ENTRIES[1]
+    assert isinstance(checkpoint, Checkpoint)
+    assert checkpoint.objects() == {"runs/5-x", "blobs/5-m", "staged/5-a.parquet"}
+
+
+def test_names_of_entries_sort_as_their_numbers_do() -> None:
+    numbers = [0, 9, 10, 99, 10**19]
+    names = [entry_name(n) for n in numbers]
+    assert names == sorted(names)
+    assert [entry_number(name) for name in names] == numbers
+
+
+@pytest.mark.parametrize(
+    "name", ["log/7.json", "log/x.json", "log/", "log/0000000000000000000٣.json"]
+)
+def test_other_names_are_no_entries(name: str) -> None:
+    assert entry_number(name) is None

@@ -1,0 +1,136 @@
+"""Two drivers, two processes, one directory: one is stopped or killed at every step.
+
+A stopped driver wakes up only when the other has gone on so far that retention has removed the
+number which the first found free. Then it must find out, and nothing it does may be visible.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.checkpoint.entry import Checkpoint, entry_name
+from holdfast.checkpoint.log import read_log
+from holdfast.checkpoint.log_state import list_entries
+from holdfast.errors import FencedError
+from holdfast.storage import LocalStorage
+from tests.checkpoint.log_driver import run
+from tests.checkpoint.log_support import check_log, check_nothing_is_left_over
+
+ROOT = Path(__file__).resolve().parents[2]
+MANY = 1000
+
+# The passage at which to act: in the claim, in early rounds, and when collection is in full swing.
+POINTS = [
+    *(("log.before_claim", 1), ("log.after_claim", 1)),
+    *(
+        (f"log.{step}", passage)
+        for step in ("before_create", "after_create", "after_entry")
+        for passage in (1, 2, 3, 8, 9)
+    ),
+    *(
+        (f"collect.{step}", passage)
+        for step in ("before_entry", "after_entry", "after_objects")
+        for passage in (1, 2, 5)
+    ),
+    *(
+        (f"storage.local.{step}", passage)
+        for step, passages in {
+            "write": (1, 3),
+            "before_link": (1, 2, 3, 4, 17, 18, 19, 20),
+            "after_link": (1, 3, 4, 19),
+        }.items()
+        for passage in passages
+    ),
+]
+
+
+def start(root: Path, point: str, passage: int, action: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.checkpoint.log_driver", str(root), "sleeper", str(MANY)],
+        cwd=ROOT,
+        env={**os.environ, "HOLDFAST_FAILPOINTS": f"{point}={action}@{passage}"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def contents(storage: LocalStorage) -> dict[str, bytes]:
+    return {info.name: storage.get(info.name) for info in storage.list()}
+
+
+def check_objects(storage: LocalStorage) -> None:
+    for checkpoint in read_log(storage).checkpoints():
+        for name in checkpoint.objects():
+            assert storage.get(name) == name.encode()
+
+
+def finish(storage: LocalStorage) -> None:
+    """A last driver opens the directory, goes on, and leaves nothing that isn't needed."""
+    before = read_log(storage).last_checkpoint
+    run(storage, "last", rounds=3)
+    after = read_log(storage).last_checkpoint
+    assert isinstance(after, Checkpoint)
+    assert after.epoch == (before.epoch if before is not None else -1) + 3
+    check_log(storage)
+    check_objects(storage)
+    check_nothing_is_left_over(storage)
+
+
+@pytest.mark.parametrize(("point", "passage"), POINTS)
+def test_a_driver_that_sleeps_past_retention_is_fenced_and_does_nothing(
+    tmp_path: Path, point: str, passage: int
+) -> None:
+    storage = LocalStorage(tmp_path / "ck")
+    sleeper = start(storage.root, point, passage, "stop")
+    try:
+        _, status = os.waitpid(sleeper.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), f"{point} was not passed {passage} times: {status}"
+        last = max(list_entries(storage), default=-1)
+
+        other = run(storage, "other", rounds=6)
+        counting = read_log(storage).numbers
+        assert other.claim_number == last + 1
+        assert not storage.exists(entry_name(other.claim_number))
+        assert min(counting) > last + 1
+        before = contents(storage)
+
+        sleeper.send_signal(signal.SIGCONT)
+        _, error = sleeper.communicate()
+        assert sleeper.returncode == FencedError.EXIT_CODE, error
+        for word in ("'sleeper'", "'orders'", str(storage.root), f"claim {other.claim_number}"):
+            assert word in error
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+    after = contents(storage)
+    assert {name: after.get(name) for name in before} == before, "it deleted or changed something"
+    state = read_log(storage)
+    assert state.numbers == counting, "it added an entry that counts"
+    # At most a stray, where it had found the number free that became the other's claim.
+    assert state.left_over in ((), (other.claim_number,))
+    if point in ("log.before_claim", "log.before_create"):
+        assert state.left_over, "the number was free, so it should have been written"
+    check_log(storage)
+    check_objects(storage)
+    other.check_not_fenced()
+    finish(storage)
+
+
+@pytest.mark.parametrize(("point", "passage"), POINTS)
+def test_after_a_kill_the_next_driver_goes_on(tmp_path: Path, point: str, passage: int) -> None:
+    storage = LocalStorage(tmp_path / "ck")
+    victim = start(storage.root, point, passage, "kill")
+    _, error = victim.communicate()
+    assert victim.returncode == -signal.SIGKILL, error
+    check_log(storage)
+    check_objects(storage)
+    finish(storage)
+    storage.sweep(0)
+    assert not list((storage.root / ".tmp").iterdir())
