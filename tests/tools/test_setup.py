@@ -74,7 +74,7 @@ def test_the_wheels_java_is_started_without_the_module_that_it_lacks(
     home = java.install(wheel)
     assert home == tmp_path / "java"
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b"]
-    command = [home / "bin" / "java", *arguments]
+    command = [str(home / "bin" / "java"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.strip() == 'openjdk version "21" -Xmx1g a b'
 
