@@ -85,7 +85,9 @@ def plan_compaction(version: Version, partitions: int) -> list[Piece]:
             chosen = plan_merge(stored)
             if chosen is not None:
                 picked = tuple(stored[chosen])
-                pieces.append(Piece(table, within, picked, picked[-1] == present[-1]))
+                pieces.append(
+                    Piece(table, within, picked, oldest=present[-len(picked) :] == picked)
+                )
     return pieces
 
 
@@ -136,7 +138,9 @@ class BackgroundJobs:
                 errors.append(f"{piece.table}: {result.error}")
                 continue
             inputs = tuple(dict.fromkeys(s.run.name for s in piece.segments))
-            changes.append(Change(piece.table, piece.range, inputs, result.run))
+            changes.append(
+                Change(piece.table, piece.range, inputs, result.run, parts=piece.segments)
+            )
         error = StorageError("; ".join(errors)) if errors else None
         return StoreResult(tuple(changes), error)
 

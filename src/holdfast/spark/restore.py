@@ -19,7 +19,7 @@ from holdfast.spark.local_files import LocalFiles
 from holdfast.state.run import Run
 from holdfast.storage import NotFoundError, Storage
 
-__all__ = ["check_program", "prepare_runs", "read_position"]
+__all__ = ["check_program", "check_sinks", "prepare_runs", "read_position"]
 
 
 def check_program(entry: Checkpoint, operator: Operator) -> None:
@@ -42,6 +42,18 @@ def check_program(entry: Checkpoint, operator: Operator) -> None:
         + "; ".join(changed or ["the order of columns changed"]),
         hint="start with the keys and aggregates it was made with, or with a new checkpoint_dir",
     )
+
+
+def check_sinks(newest: Checkpoint, sinks: dict[str, str]) -> None:
+    """Refuse to go on without a sink that the newest entry still owes output to."""
+    for sink, owed in newest.pending.items():
+        before = newest.program.get(sink, "")
+        if owed and sinks.get(sink) != before:
+            raise ConfigurationError(
+                f"entry {newest.number} may owe output to {sink} ({before}), but that is now "
+                f"{sinks.get(sink, 'gone')}",
+                hint="start with the sinks it ran with, in the same order; further ones may follow",
+            )
 
 
 def read_position(entry: Checkpoint, storage: Storage) -> dict[str, bytes]:

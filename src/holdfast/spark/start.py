@@ -28,9 +28,15 @@ from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
 from holdfast.spark.pacing import Pacing
 from holdfast.spark.query import Query, QueryParts
-from holdfast.spark.restore import check_program, prepare_runs, read_position
+from holdfast.spark.restore import (
+    check_program,
+    check_sinks,
+    prepare_runs,
+    read_position,
+)
 from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
 from holdfast.spark.session import own_session
+from holdfast.spark.types import spark_schema
 from holdfast.state.version import Version
 from holdfast.storage import Storage, open_storage
 
@@ -135,6 +141,8 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
     entry = state.find_checkpoint(entry=options.from_entry)
     if entry is not None:
         check_program(entry, plan.operator)
+        assert state.last_checkpoint is not None
+        check_sinks(state.last_checkpoint, {i: sink.describe() for i, sink in sinks.items()})
     for sink_id, sink in sinks.items():
         sink.validate(_context(options, sink_id, 0, storage, plan))
     files = LocalFiles(options.local_dir, options.name, storage.url)
@@ -179,7 +187,10 @@ def _assemble(
         jobs,
         sinks,
         tuple(schema.record() for schema in plan.operator.tables),
-        {_OPERATOR: plan.operator.describe()},
+        {
+            _OPERATOR: plan.operator.describe(),
+            **{sink_id: sink.describe() for sink_id, sink in sinks.items()},
+        },
         options.retention,
         _now_ms,
         list(options.on_checkpoint),
@@ -269,7 +280,7 @@ def _context(
 ) -> SinkContext:
     def to_dataframe(table: pa.Table) -> DataFrame:
         assert frame is not None
-        return frame.sparkSession.createDataFrame(table)
+        return frame.sparkSession.createDataFrame(table, spark_schema(table.schema))
 
     return SinkContext(
         pipeline=options.name,
