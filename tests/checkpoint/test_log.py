@@ -437,6 +437,32 @@ def test_a_driver_fenced_between_creating_and_looking_does_not_commit(
     ]
 
 
+@pytest.mark.parametrize("fault", ["", "fail", "lose"])
+def test_a_driver_of_a_newer_format_fences_too(storage: FlakyStorage, fault: str) -> None:
+    log = open_log(storage, "a")
+    storage.put(entry_name(1), seal(msgspec.json.encode({"format": FORMAT + 1})))
+    storage.faults = [fault]
+    with pytest.raises(FencedError, match="entry 1"):
+        log.append_checkpoint(**checkpoint_fields(0))
+    with pytest.raises(FencedError, match="entry 1"):
+        log.check_not_fenced()
+
+
+def test_an_entry_is_taken_in_when_only_the_listing_after_it_failed(storage: FlakyStorage) -> None:
+    log = open_log(storage)
+    calls = itertools.count()
+
+    def act() -> None:
+        if next(calls) == 1:
+            raise StorageError("unreachable")
+
+    storage.before = act
+    with pytest.raises(StorageError, match="unreachable"):
+        log.append_checkpoint(**checkpoint_fields(0))
+    assert log.append_checkpoint(**checkpoint_fields(1)).number == 2
+    check_log(storage)
+
+
 def test_storage_that_can_not_be_listed_is_an_error_not_a_fence(storage: FlakyStorage) -> None:
     log = open_log(storage)
 

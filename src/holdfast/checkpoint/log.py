@@ -242,6 +242,10 @@ class Log:
                 f"log entry {name} could not be written to {self.storage.url}: {lost}",
                 hint="mend the storage; writing it may be tried again",
             ) from lost
+        except FormatError:
+            if isinstance(entry, Claim):
+                raise
+            raise self._fence(entry.number) from None  # a newer Holdfast has taken over
         if found.nonce == entry.nonce:
             return True
         if not isinstance(entry, Claim):
@@ -293,10 +297,10 @@ class Log:
         """List the log; stop for good if another driver's entry stands above the last one."""
         visible = list_entries(self.storage)
         there = set(visible)
-        while (number := self._state.last_number + 1) in there:
+        while self._tried and (number := self._state.last_number + 1) in there:
             try:
                 entry = self._state.reader.read(number)
-            except NotFoundError:
+            except (NotFoundError, FormatError):
                 break
             if entry.nonce not in self._tried:
                 break
