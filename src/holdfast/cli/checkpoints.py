@@ -33,7 +33,9 @@ def _table(found: list[Checkpoint], now_ms: float) -> Table:
     table = Table()
     for name in ("entry", "epoch", "age", "state rows", "new", "shared", "duration"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("savepoint")
+    savepoints = any(entry.savepoint for entry in found)
+    if savepoints:
+        table.add_column("savepoint")
     for entry in found:
         table.add_row(
             str(entry.number),
@@ -43,6 +45,6 @@ def _table(found: list[Checkpoint], now_ms: float) -> Table:
             show.size(entry.new_bytes),
             show.size(entry.shared_bytes),
             show.duration(entry.duration_ms),
-            escape(entry.savepoint or ""),
+            *([escape(entry.savepoint or "")] if savepoints else []),
         )
     return table

@@ -73,8 +73,8 @@ class _Needed:
 
 def runs_bytes(entries: Sequence[Checkpoint]) -> int:
     """How many bytes of runs :func:`verify_checkpoints` will read."""
-    runs = {run.name: run for entry in entries for run in entry.runs}
-    return sum(run.stored.size_bytes for run in runs.values() if run.stored is not None)
+    stored = {run.stored for entry in entries for run in entry.runs if run.stored is not None}
+    return sum(form.size_bytes for form in stored)
 
 
 def verify_checkpoints(
@@ -107,11 +107,13 @@ def verify_checkpoints(
 
 
 def _runs_of(entries: Sequence[Checkpoint]) -> list[_Needed]:
-    needed: dict[str, _Needed] = {}
+    needed: dict[tuple[str, str], _Needed] = {}
     for entry in entries:
         schemas = {record.table: TableSchema.from_record(record) for record in entry.schemas}
         for run in entry.runs:
-            known = needed.setdefault(run.name, _Needed(run, schemas.get(run.table), []))
+            # One run may have been stored twice, if the first attempt's reply was lost.
+            name = (run.name, run.stored.object if run.stored is not None else "")
+            known = needed.setdefault(name, _Needed(run, schemas.get(run.table), []))
             known.entries.append(entry.number)
     return list(needed.values())
 
@@ -132,7 +134,7 @@ def _wrong_with_run(needed: _Needed, storage: Storage, sizes: dict[str, int]) ->
             Layout.find(needed.schema, needed.run.name, opened.schema)
         return _differs(needed.run, opened)
     except (CorruptionError, StorageError) as error:
-        return error.message
+        return error.message.removeprefix(f"run {needed.run.name}: ")
 
 
 def _differs(run: Run, opened: OpenRun) -> str | None:
