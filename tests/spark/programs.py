@@ -21,7 +21,9 @@ SCHEMA = "word string, amount long, ts timestamp_ntz"
 
 def session(work: Path) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.memory", "1g").config("spark.local.dir", str(work / "tmp"))
+    builder = builder.config("spark.driver.memory", "1g").config(
+        "spark.local.dir", str(work / "tmp")
+    )
     builder = builder.config("spark.sql.warehouse.dir", str(work / "warehouse"))
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     spark = hf.configure(builder).getOrCreate()
@@ -45,8 +47,14 @@ def main() -> None:
     query = pipeline(session(work), work).start(
         "kill-me",
         work / "ck",
-        **{"trigger": "available-now", "local_dir": work / "local", "checkpoint_interval": 0.3, **options},
+        **{
+            "trigger": "available-now",
+            "local_dir": work / "local",
+            "checkpoint_interval": 0.3,
+            **options,
+        },
     )
+    print("STARTED", flush=True)
     query.await_termination()
     print("DONE", flush=True)
 

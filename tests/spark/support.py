@@ -48,11 +48,13 @@ def make_input(work: Path, epochs: int, rows: int, keys: int, seed: int = 1) -> 
         write_epoch(work / "in", number, table)
 
 
-def start_program(
-    work: Path, failpoints: str = "", **options: Any
-) -> subprocess.Popen[str]:
+def start_program(work: Path, failpoints: str = "", **options: Any) -> subprocess.Popen[str]:
     """The program in a process of its own."""
-    environment = {**os.environ, "HOLDFAST_FAILPOINTS": failpoints, "PYSPARK_PYTHON": sys.executable}
+    environment = {
+        **os.environ,
+        "HOLDFAST_FAILPOINTS": failpoints,
+        "PYSPARK_PYTHON": sys.executable,
+    }
     return subprocess.Popen(
         [sys.executable, str(PROGRAM), str(work), json.dumps(options)],
         env=environment,

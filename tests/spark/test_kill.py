@@ -7,11 +7,19 @@ import random
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.support import assert_equals_batch, make_input, run_program, start_program
+from tests.spark.support import (
+    assert_equals_batch,
+    make_input,
+    run_program,
+    start_program,
+    write_epoch,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -46,7 +54,7 @@ def test_nothing_is_lost_or_doubled_after_a_kill_at(
     window: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     make_input(tmp_path, epochs=8, rows=400, keys=60)
-    options = {"durability": "epoch", "keep_last": 2}
+    options: dict[str, Any] = {"durability": "epoch", "keep_last": 2}
     code, output = run_program(tmp_path, window, **options)
     assert code == -signal.SIGKILL, f"the failpoint was not reached:\n{output}"
     code, output = run_program(tmp_path, **options)
@@ -64,11 +72,17 @@ def test_random_kills_end_with_the_result_of_batch(spark: SparkSession, tmp_path
         make_input_more(tmp_path, epochs, 6, chance)
         epochs += 6
         process = start_program(tmp_path, checkpoint_interval=chance.choice([0.1, 0.3, 1.0]))
-        # From the moment the claim is there (so Spark is up), anywhere into the run.
-        kill = threading.Timer(3.0 + chance.random() * 5.0, process.kill)
+        assert process.stdout is not None
+        # Mostly while epochs run; now and then already while it starts.
+        if chance.random() < 0.8:
+            lines = iter(process.stdout.readline, "")
+            started = any(line.startswith("STARTED") for line in lines)
+            assert started, f"seed {seed}: the program did not start"
+        kill = threading.Timer(chance.random() * 3.0, process.kill)
         kill.start()
         process.communicate(timeout=300)
         kill.cancel()
+        assert process.returncode in (0, -signal.SIGKILL), f"seed {seed}"
         kills += process.returncode == -signal.SIGKILL
     code, output = run_program(tmp_path)
     assert code == 0, f"seed {seed}: {output}"
@@ -77,12 +91,10 @@ def test_random_kills_end_with_the_result_of_batch(spark: SparkSession, tmp_path
 
 def make_input_more(work: Path, first: int, count: int, chance: random.Random) -> None:
     """More epochs of random size and keys."""
-    from tests.spark.support import write_epoch
-
     scratch = work / "new"
-    make_input(scratch, count, chance.randrange(1, 3000), chance.randrange(1, 500), chance.randrange(10**6))
+    make_input(
+        scratch, count, chance.randrange(1, 3000), chance.randrange(1, 500), chance.randrange(10**6)
+    )
     for number, path in enumerate(sorted((scratch / "in").glob("*.parquet"))):
-        import pyarrow.parquet as pq
-
         write_epoch(work / "in", first + number, pq.read_table(path))
         path.unlink()

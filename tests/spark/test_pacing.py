@@ -15,6 +15,12 @@ def test_tiny_epochs_run_as_one_task_without_a_shuffle() -> None:
     assert pacing.next() == Shape(1, preaggregate=False, shuffle=False)
 
 
+def test_a_burst_after_tiny_epochs_is_spread() -> None:
+    pacing = Pacing(8)
+    pacing.learn(received=100, keys=90, source_rows=100)
+    assert pacing.next(input_partitions=40) == Shape(8, preaggregate=False, shuffle=True)
+
+
 def test_grouping_is_used_when_keys_repeat_and_dropped_when_they_do_not() -> None:
     pacing = Pacing(4)
     pacing.learn(received=1_000_000, keys=150_000, source_rows=1_000_000)

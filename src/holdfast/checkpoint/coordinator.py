@@ -95,7 +95,7 @@ class Coordinator:
     last_error: HoldfastError | None = None
     publish_error: HoldfastError | None = None
     _one: threading.Lock = field(default_factory=threading.Lock)
-    _blobs: dict[bytes, str] = field(default_factory=dict)
+    _blobs: dict[str, str] = field(default_factory=dict)
     _restored: set[StagedOutput] = field(default_factory=set)
     _since_listing: int = 0
 
@@ -151,13 +151,12 @@ class Coordinator:
         self.ledger.install(stored.changes)
         if stored.error is not None:
             raise stored.error
-        changes = stored.changes
-        version = snapshot.version.apply(changes)
-        spark = {path: self._blob(data) for path, data in snapshot.position.items()}
+        version = snapshot.version.apply(stored.changes)
+        spark = self._store_position(snapshot.position)
         for sink, outputs in snapshot.staged.items():
             self.sinks[sink].pre_commit(outputs)
         failpoint("checkpoint.after_pre_commit")
-        entry = self._append(snapshot, version, spark, changes, began)
+        entry = self._append(snapshot, version, spark, began)
         failpoint("checkpoint.after_entry")
         self.ledger.covered(entry)
         self.last_error = None
@@ -168,15 +167,15 @@ class Coordinator:
         snapshot: Snapshot,
         version: Version,
         spark: dict[str, str],
-        changes: Sequence[Change],
         began: float,
     ) -> Checkpoint:
         runs = version.runs()
         unsaved = [name for name, run in runs.items() if run.stored is None]
         if unsaved:  # invariant 2
             raise InternalError(f"runs {unsaved} have no stored form after storing")
-        new = {c.output.name for c in changes if c.output is not None}
-        sizes = {name: run.stored.size_bytes for name, run in runs.items() if run.stored}
+        sizes = {run.stored.object: run.stored.size_bytes for run in runs.values() if run.stored}
+        before = self.last.objects() if self.last is not None else set()
+        new = set(sizes) - before
         pending = self.ledger.pending()
         return self.log.append_checkpoint(
             epoch=version.epoch,
@@ -200,15 +199,18 @@ class Coordinator:
             duration_ms=round((time.monotonic() - began) * 1000),
         )
 
-    def _blob(self, data: bytes) -> str:
-        """Store small bytes under their content's name; the same content only once."""
-        digest = hashlib.sha256(data).digest()
-        name = self._blobs.get(digest)
-        if name is None:
-            name = f"blobs/{self.log.claim_number}-{digest.hex()[:40]}"
-            self.storage.put(name, data)
-            self._blobs[digest] = name
-        return name
+    def _store_position(self, position: Mapping[str, bytes]) -> dict[str, str]:
+        """Store Spark's files under their content's name; what the last entry has is not repeated."""
+        known, self._blobs = self._blobs, {}
+        named = {}
+        for path, data in position.items():
+            digest = hashlib.sha256(data).hexdigest()[:40]
+            name = known.get(digest) or self._blobs.get(digest)
+            if name is None:
+                name = f"blobs/{self.log.claim_number}-{digest}"
+                self.storage.put(name, data)
+            self._blobs[digest] = named[path] = name
+        return named
 
     def _failed(self, epoch: int, began: float, error: Exception) -> None:
         self.last_error = _as_error(error)
@@ -234,8 +236,6 @@ class Coordinator:
             )
             if plan:
                 collect(self.log, self.storage, plan)
-                gone = set(plan.objects)
-                self._blobs = {k: v for k, v in self._blobs.items() if v not in gone}
         except FencedError:
             raise
         except (HoldfastError, OSError) as error:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.coordinator import StoreResult
@@ -129,8 +131,12 @@ class BackgroundJobs:
         if not pieces:
             return StoreResult(())
         names = {s.run.name for piece in pieces for s in piece.segments}
-        with self.ledger.busy(names):
-            results = self._job(pieces, what)
+        try:
+            with self.ledger.busy(names):
+                results = self._job(pieces, what)
+        except (PySparkException, Py4JError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            return StoreResult((), StorageError(f"the Spark job to {what} runs failed: {reason}"))
         changes, errors = [], []
         for result in results:
             piece = pieces[result.index]
@@ -141,8 +147,8 @@ class BackgroundJobs:
             changes.append(
                 Change(piece.table, piece.range, inputs, result.run, parts=piece.segments)
             )
-        error = StorageError("; ".join(errors)) if errors else None
-        return StoreResult(tuple(changes), error)
+        failed = StorageError("; ".join(errors)) if errors else None
+        return StoreResult(tuple(changes), failed)
 
     def _job(self, pieces: Sequence[Piece], what: str) -> list[PieceResult]:
         work = _Work(tuple(pieces), self.schemas, self.storage, self.folder, self.claim, self.host)

@@ -174,22 +174,10 @@ def _fields(struct: Column) -> list[Column]:
     return [struct.getField("o"), struct.getField("v")]
 
 
-def _group_sketch(x: Columns, types: Types, options: Options) -> list[Column]:
-    return [F.hll_sketch_agg(_sketchable(x[0], types[0]), F.lit(options["lg_k"]))]
-
-
-def _sketchable(column: Column, kind: pa.DataType) -> Column:
-    """The values in a type that Spark's sketches take, different ones staying different."""
-    t = pa.types
-    if t.is_string(kind) or t.is_binary(kind):
-        return column
-    if t.is_boolean(kind) or t.is_integer(kind):
-        return column.cast("bigint")
-    if t.is_date(kind):
-        return F.unix_date(column)
-    if t.is_timestamp(kind) and kind.tz is not None:
-        return F.unix_micros(column)
-    return column.cast("string")
+def _group_sketch(x: Columns, _types: Types, options: Options) -> list[Column]:
+    # Sketches take few types and leave out empty strings; hashes of values have neither trouble.
+    hashed = F.when(x[0].isNotNull(), F.xxhash64(x[0]))
+    return [F.hll_sketch_agg(hashed, F.lit(options["lg_k"]))]
 
 
 def _group_set(x: Columns, _types: Types, options: Options) -> list[Column]:

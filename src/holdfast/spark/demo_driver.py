@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +68,7 @@ def _tell(query: Query, ready_s: float) -> None:
             _say(event)
 
 
-def _say(event: dict[str, object]) -> None:
+def _say(event: Mapping[str, object]) -> None:
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import col, expr, pandas_udf
+from pyspark.sql.functions import col, expr
+from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.util import PythonEvalType
 
 from holdfast.checkpoint.entry import EpochRecord, StagedOutput
@@ -104,6 +105,7 @@ class EpochLoop:
     retire_local: Callable[[], None]
     host: str = field(default_factory=socket.gethostname)
     _configured: bool = False
+    _last_shape: Shape | None = None
 
     def run(
         self, batch: DataFrame, record: EpochRecord, position: Mapping[str, bytes]
@@ -112,7 +114,7 @@ class EpochLoop:
         began = time.perf_counter()
         self._configure(batch)
         clock = Clock(record.epoch, record.processing_time_ms, record.watermark_ms)
-        shape = self.pacing.next()
+        shape = self._shape(batch)
         with self.ledger.epoch() as (version, mergeable):
             spec = self._spec(clock, shape, version, mergeable)
             self.reports.take()
@@ -142,6 +144,16 @@ class EpochLoop:
                 seconds[phase] = seconds.get(phase, 0.0) + spent
         seconds["total"] = time.perf_counter() - began
         return self._progress(record.epoch, rows, shape, reports, seconds)
+
+    def _shape(self, batch: DataFrame) -> Shape:
+        # In foreachBatch a batch is an RDD already, so asking for its partitions plans nothing.
+        plan = batch._jdf.queryExecution().analyzed()
+        inputs = int(plan.rdd().getNumPartitions()) if plan.nodeName() == "LogicalRDD" else 1
+        shape = self.pacing.next(inputs)
+        if shape != self._last_shape:
+            logger.info("epochs now run as %s: %s", shape, self.pacing.why())
+            self._last_shape = shape
+        return shape
 
     def _configure(self, batch: DataFrame) -> None:
         """The stream runs in a session of its own, made by Spark: give it our settings once."""
@@ -234,7 +246,8 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
 
 def _map_in_arrow(frame: DataFrame, names: list[str], task: ArrowFunction) -> Any:
     """``frame.mapInArrow(task)`` without a look-up in the JVM per column, and for any names."""
-    function = pandas_udf(task, "nothing int", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    make_udf: Any = pandas_udf  # its declared types leave out this kind, as PySpark notes itself
+    function = make_udf(task, "nothing int", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = [col("`" + name.replace("`", "``") + "`") for name in names]
     return frame._jdf.mapInArrow(function(*columns)._jc, False, None)
 

@@ -63,6 +63,8 @@ class LocalFiles:
     def open(self, claim: int, prepared: Path | None) -> None:
         """Make this claim's folder, from prepared runs if there are any; lower claims' folders go."""
         self._folder = self.root / str(claim)
+        # The claim is ours alone: what is there is of a checkpoint directory that was since deleted.
+        shutil.rmtree(self._folder, ignore_errors=True)
         if prepared is not None:
             self._known.update(path.stem for path in prepared.glob("*.run"))
             prepared.rename(self._folder)

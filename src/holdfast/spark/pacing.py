@@ -8,6 +8,7 @@ __all__ = ["Pacing", "Shape"]
 
 # Below this many rows a second task costs more than it computes.
 _TINY_ROWS = 20_000
+_TINY_INPUT_PARTITIONS = 4
 _ROWS_PER_TASK = 50_000
 # Grouping on the map side pays once it sends fewer than this share of the rows.
 _WORTHWHILE = 0.6
@@ -41,9 +42,12 @@ class Pacing:
         self._ratio: float | None = None
         self._source_rows = 0
 
-    def next(self) -> Shape:
-        """The shape of the next epoch."""
+    def next(self, input_partitions: int = 1) -> Shape:
+        """The shape of the next epoch, whose input comes in so many partitions."""
         if self._received is None:
+            return Shape(self.partitions, self.must_preaggregate, shuffle=True)
+        if self._source_rows < _TINY_ROWS and input_partitions > _TINY_INPUT_PARTITIONS:
+            # Little came last time, but Spark has cut this input in many parts: there is much of it.
             return Shape(self.partitions, self.must_preaggregate, shuffle=True)
         if self._source_rows < _TINY_ROWS:
             return Shape(1, self.must_preaggregate, shuffle=False)
@@ -59,3 +63,10 @@ class Pacing:
             # Not pre-aggregated, the keys are what would have been sent at best.
             sent = received if received < source_rows else keys
             self._ratio = sent / source_rows
+
+    def why(self) -> str:
+        """What the next shape is based on, in words."""
+        if self._received is None:
+            return "no epoch has run yet"
+        ratio = "" if self._ratio is None else f", grouping would send {self._ratio:.0%} of them"
+        return f"the last epoch had {self._source_rows} rows{ratio}"

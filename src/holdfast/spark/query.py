@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.entry import Checkpoint, EpochRecord
 from holdfast.checkpoint.ledger import Ahead, Ledger
-from holdfast.errors import FencedError, HoldfastError, ProcessingError
+from holdfast.errors import FencedError, HoldfastError, InternalError, ProcessingError
 from holdfast.failpoints import failpoint
 from holdfast.spark.epoch import EpochLoop, EpochProgress
 from holdfast.spark.options import Options
@@ -31,6 +31,7 @@ logger = logging.getLogger("holdfast.query")
 
 _KEEP_PROGRESS = 1000
 _FENCE_CHECK_S = 1.0
+_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +157,17 @@ class Query:
         """With ``trigger="manual"``: run one epoch; False if there was no input for one."""
         before = self._epochs_done
         self._steps.release()
+        # Spark knows when nothing is left: this ends at once if there is no input.
+        idle = InheritableThread(target=self._started.processAllAvailable, daemon=True)
+        idle.start()
         deadline = time.monotonic() + timeout
-        idle = 0
         while self._epochs_done == before and not self._done.is_set():
-            status: Any = self._started.status
-            busy = status["isDataAvailable"] or status["isTriggerActive"]
-            idle = 0 if busy else idle + 1
-            if idle > 20 and self._steps.acquire(blocking=False):
-                return False
+            idle.join(0.005)
+            if not idle.is_alive() and self._epochs_done == before:
+                self._steps.acquire(blocking=False)
+                break
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
-            time.sleep(0.005)
         self._raise_failure()
         return self._epochs_done > before
 
@@ -245,7 +246,22 @@ class Query:
         failpoint("epoch.recorded")
         self._progress.append(progress)
         if self._options.every_epoch:
-            self.checkpoint()
+            self._until_durable(epoch)
+
+    def _until_durable(self, epoch: int) -> None:
+        """Wait for the entry that holds ``epoch``, however often the checkpoint must be retried."""
+        while not self._done.is_set() and not self._holds(epoch):
+            try:
+                self.checkpoint()
+            except FencedError:
+                raise
+            except HoldfastError as error:
+                self._raise_failure()
+                if self._stopping.is_set():
+                    return
+                self._waiting = f"epoch {epoch} is not in a checkpoint yet: {error}"
+                self._stopping.wait(_RETRY_S)
+        self._waiting = None
 
     def _sit_out(self) -> None:
         """Let Spark stop here: returning earlier would tell sources that the epoch is done."""
@@ -262,9 +278,10 @@ class Query:
                 logger.warning("pipeline %s waits: %s", self.name, why)
             self._waiting = why
             with self._wake:
-                self._asked += 1
+                if self._answered >= self._asked:
+                    self._asked += 1
                 self._wake.notify_all()
-                self._wake.wait(0.1)
+                self._wake.wait(_RETRY_S if self._coordinator.last_error else 0.05)
         self._waiting = None
 
     def _too_far_ahead(self) -> str | None:
@@ -301,11 +318,12 @@ class Query:
                 self._wake.notify_all()
             if entry is not None and not self._stopping.is_set():
                 self._parts.compact()
-        except HoldfastError as error:
-            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - a thread that dies silently would stop checkpoints
+            self._fail(error if isinstance(error, HoldfastError) else _unexpected(error))
             with self._wake:
                 self._answered = max(self._answered, asked)
                 self._wake.notify_all()
+            self._started.stop()
 
     def _watch_fence(self) -> None:
         while not self._done.wait(_FENCE_CHECK_S):
@@ -363,9 +381,19 @@ class Query:
         if self._failure is not None:
             raise self._failure
 
+    def _holds(self, epoch: int) -> bool:
+        last = self._last_checkpoint_epoch()
+        return last is not None and last >= epoch
+
     def _last_checkpoint_epoch(self) -> int | None:
         last: Checkpoint | None = self._coordinator.last
         return None if last is None else last.epoch
+
+
+def _unexpected(error: Exception) -> InternalError:
+    wrapped = InternalError(f"a checkpoint ended in {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def _cause(lines: list[str]) -> str:

@@ -30,25 +30,21 @@ class Resolver:
 
     def __init__(self, df: DataFrame) -> None:
         self.columns = df.columns
-        jvm = df.sparkSession._jvm
-        assert jvm is not None
-        self._jvm = jvm
         # Batches of a stream are other DataFrames with the same schema, and so is this one: a column
         # that is tied to one DataFrame is found out here and not in the first epoch.
-        rows = self._jvm.java.util.ArrayList()
+        jvm: Any = df.sparkSession._jvm
+        rows = jvm.java.util.ArrayList()
         empty = df._jdf.sparkSession().createDataFrame(rows, df._jdf.schema())
         self._empty = DataFrame(empty, df.sparkSession)
 
     def key(self, column: str | Column) -> Resolved:
         """A key column; an expression needs a name of its own."""
-        resolved, expression = self._resolve("the key", column)
-        pretty = getattr(self._jvm.org.apache.spark.sql.catalyst.util, "package$")
-        text = getattr(pretty, "MODULE$").toPrettySQL
-        is_alias = expression.nodeName() == "Alias"
-        if is_alias and expression.name() == text(expression.child()):
+        resolved = self._resolve("the key", column)
+        # The names that Spark makes up for expressions, such as "(a + 1)", are no identifiers.
+        if not resolved.name.isidentifier() and not _is_named(column):
             raise InputError(
                 f"the key {resolved.name!r} is an expression without a name",
-                hint=f"name it: ({resolved.name}).alias('…')",
+                hint="give it one with .alias('…')",
             )
         return resolved
 
@@ -61,11 +57,10 @@ class Resolver:
             )
         if any_type:
             present = F.when(_reference(column, self.columns).isNotNull(), F.lit(True))
-            resolved, _ = self._resolve(f"aggregate {aggregate!r}", present)
-            return resolved
-        return self._resolve(f"aggregate {aggregate!r}", column)[0]
+            return self._resolve(f"aggregate {aggregate!r}", present)
+        return self._resolve(f"aggregate {aggregate!r}", column)
 
-    def _resolve(self, who: str, column: str | Column) -> tuple[Resolved, Any]:
+    def _resolve(self, who: str, column: str | Column) -> Resolved:
         reference = _reference(column, self.columns)
         try:
             frame = self._empty.select(reference)
@@ -78,13 +73,12 @@ class Resolver:
                 f"{who} uses {field.name!r}, which is not computed from one row alone",
                 hint="aggregate, window and generator functions go into a step before",
             )
-        expression = plan.projectList().apply(0)
-        if not expression.deterministic():
+        if not plan.projectList().apply(0).deterministic():
             raise InputError(
                 f"{who} uses {field.name!r}, which may differ when an epoch is repeated",
                 hint="compute it in the source, or from columns of the input",
             )
-        return Resolved(field.name, reference, arrow_type(field.name, field.dataType)), expression
+        return Resolved(field.name, reference, arrow_type(field.name, field.dataType))
 
     def _unresolved(self, who: str, column: str | Column, error: AnalysisException) -> InputError:
         there = ", ".join(self.columns)
@@ -101,6 +95,13 @@ class Resolver:
             )
         message = str(error.getMessage() or error).split("\n")[0]
         return InputError(f"{who} can't be resolved: {message}", hint=f"the input has: {there}")
+
+
+def _is_named(column: str | Column) -> bool:
+    if isinstance(column, str):
+        return True
+    node: Any = column._jc.node()  # type: ignore[operator]
+    return node.getClass().getSimpleName() in ("Alias", "UnresolvedAttribute")
 
 
 def _reference(column: str | Column, columns: list[str]) -> Column:
