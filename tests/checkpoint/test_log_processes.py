@@ -25,27 +25,26 @@ from tests.checkpoint.log_support import check_log, check_nothing_is_left_over
 ROOT = Path(__file__).resolve().parents[2]
 MANY = 1000
 
-# The passage at which to act: in the claim, in early rounds, and when collection is in full swing.
+# At which passage of each point to act: in the claim, in the fifth round's checkpoint, when
+# retention is in full swing, and in the collection that follows it.
+CLAIM, CHECKPOINT, COLLECT = 1, 10, 11
 POINTS = [
     *(("log.before_claim", 1), ("log.after_claim", 1)),
     *(
         (f"log.{step}", passage)
         for step in ("before_create", "after_create", "after_entry")
-        for passage in (1, 2, 3, 8, 9)
+        for passage in (CLAIM, CHECKPOINT, COLLECT)
     ),
     *(
         (f"collect.{step}", passage)
         for step in ("before_entry", "after_entry", "after_objects")
-        for passage in (1, 2, 5)
+        for passage in (1, 5)
     ),
+    # Every round also writes two objects before its checkpoint.
     *(
         (f"storage.local.{step}", passage)
-        for step, passages in {
-            "write": (1, 3),
-            "before_link": (1, 2, 3, 4, 17, 18, 19, 20),
-            "after_link": (1, 3, 4, 19),
-        }.items()
-        for passage in passages
+        for step in ("write", "before_link", "after_link")
+        for passage in (CLAIM, CHECKPOINT + 9, CHECKPOINT + 10, COLLECT + 10)
     ),
 ]
 
