@@ -373,7 +373,7 @@ def go_on_past_retention(storage: MemoryStorage, beyond: int) -> None:
     gone = [number for number in log.state().numbers if number < last.number]
     entry = log.append_collect(gone, [])
     storage.delete(entry_name(number) for number in gone)
-    log.collected(entry)
+    log.collected(entry.entries)
 
 
 def test_a_number_that_is_free_because_of_retention_is_no_commit(storage: FlakyStorage) -> None:

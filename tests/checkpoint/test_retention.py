@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.checkpoint.entry import entry_name
-from holdfast.checkpoint.log import Log, read_log
+from holdfast.checkpoint.log import Log, LogMovedError, read_log
 from holdfast.checkpoint.log_state import list_entries
 from holdfast.checkpoint.pins import pin, read_pins, unpin
 from holdfast.checkpoint.retention import (
@@ -71,7 +71,7 @@ def test_the_newest_checkpoints_stay_and_what_only_older_ones_name_goes(
     for epoch, objects in enumerate(("ab", "bc", "cd", "de")):
         checkpoint(log, epoch, *objects)
     found = plan(log)
-    assert found == CollectPlan(entries=(0, 1, 2), objects=("runs/0-a", "runs/0-b"))
+    assert found == CollectPlan((0, 1, 2), ("runs/0-a", "runs/0-b"), last_number=4)
 
 
 def test_the_only_checkpoint_stays_and_old_claims_alone_are_not_worth_an_entry(
@@ -383,3 +383,26 @@ def test_a_collect_entry_whose_reply_was_late_is_finished_later(storage: FlakySt
     assert made.entry in list_entries(storage)
     assert storage.exists("runs/0-a")
     assert not storage.exists("runs/0-b")
+
+
+@pytest.mark.parametrize("seen_by", ["collect", "check"])
+def test_a_late_checkpoint_keeps_what_a_plan_without_it_would_delete(
+    storage: FlakyStorage, seen_by: str
+) -> None:
+    log = filled(storage)
+    storage.faults = ["late"]
+    with pytest.raises(StorageError):
+        checkpoint(log, 5, "f")
+    found = plan(log, unnamed=list_collectable(storage))
+    assert "runs/0-f" in found.objects
+    storage.deliver()
+    if seen_by == "check":
+        log.check_not_fenced()
+    with pytest.raises(LogMovedError):
+        collect(log, storage, found)
+    check_log(storage)
+    collect_all(log)
+    check_nothing_is_left_over(storage)
+    newest = read_log(storage).last_checkpoint
+    assert newest is not None
+    assert newest.epoch == 5

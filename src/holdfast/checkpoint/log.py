@@ -171,10 +171,15 @@ class Log:
         assert isinstance(entry, Checkpoint)
         return entry
 
-    def append_collect(self, entries: Iterable[int], objects: Iterable[str]) -> Collect:
+    def append_collect(
+        self, entries: Iterable[int], objects: Iterable[str], *, expect_last: int | None = None
+    ) -> Collect:
         """Create a collect entry: from here on nobody may use these entries and objects.
 
         Only then may they be deleted (invariant 9): see :mod:`holdfast.checkpoint.retention`.
+        ``expect_last`` is the last number of the state in which nothing needed them. If the log
+        has gone on since, ``LogMovedError``: also a checkpoint of this driver's own, whose reply
+        was lost, may have been carried out late and need them.
         """
         with self._lock:
             doomed = set(entries)
@@ -182,18 +187,17 @@ class Log:
             if any(checkpoint is None or number >= checkpoint.number for number in doomed):
                 raise InternalError(f"entries {sorted(doomed)} can't all be collected")
             fields = {"entries": tuple(sorted(doomed)), "objects": tuple(sorted(set(objects)))}
-            entry = self._create(Collect, fields)
+            entry = self._create(Collect, fields, expect_last)
             assert isinstance(entry, Collect)
             return entry
 
-    def collected(self, entry: Collect, spared: Iterable[int] = ()) -> None:
-        """Note that what ``entry`` names has been deleted, except for the entries ``spared``."""
+    def collected(self, entries: Iterable[int]) -> None:
+        """Note that these entries have been deleted, after all that only they named."""
         with self._lock:
-            gone = set(entry.entries).difference(spared)
+            gone = set(entries)
             self._state.reader.forget(gone)
             left = tuple(n for n in self._state.left_over if n not in gone)
-            unfinished = self._state.unfinished.difference(entry.objects)
-            self._state = replace(self._state, left_over=left, unfinished=unfinished)
+            self._state = replace(self._state, left_over=left)
 
     def check_not_fenced(self) -> None:
         """Raise ``FencedError`` if another driver has taken over; before whatever can't be undone."""
@@ -201,11 +205,19 @@ class Log:
             self._raise_if_fenced()
             self._look()
 
-    def _create(self, kind: type[Entry], fields: dict[str, Any]) -> Entry | None:
+    def _create(
+        self, kind: type[Entry], fields: dict[str, Any], expect_last: int | None = None
+    ) -> Entry | None:
         """Create an entry behind the last. None if a claim lost its race (and nothing happened)."""
         with self._lock:
             self._raise_if_fenced()
             while True:
+                if expect_last not in (None, self.last_number):
+                    raise LogMovedError(
+                        f"entry {self.last_number} was written to {self.storage.url} after what "
+                        f"was read up to entry {expect_last}",
+                        hint="decide again and retry",
+                    )
                 entry = self._made(kind, fields)
                 self._tried.add(entry.nonce)
                 failpoint("log.before_create")
@@ -287,7 +299,6 @@ class Log:
                 numbers=tuple(n for n in state.numbers if n not in doomed),
                 left_over=tuple(sorted(doomed.union(state.left_over))),
                 last_collect=entry,
-                unfinished=state.unfinished.union(entry.objects),
             )
         self._state = state
 

@@ -12,7 +12,7 @@ import contextlib
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from holdfast.checkpoint.entry import (
     Checkpoint,
@@ -114,8 +114,6 @@ class LogState:
     last_entry: Entry | None = None
     last_checkpoint: Checkpoint | None = None
     last_collect: Collect | None = None
-    unfinished: frozenset[str] = field(default=frozenset())
-    """Objects that the last collect entry names and that may not have been deleted yet."""
 
     @property
     def last_number(self) -> int:
@@ -252,8 +250,7 @@ def _state(
     collect: Collect | None,
 ) -> LogState:
     left_over = tuple(sorted(set(visible).difference(counting)))
-    unfinished = frozenset(collect.objects if collect is not None else ())
-    return LogState(reader, counting, left_over, last, checkpoint, collect, unfinished)
+    return LogState(reader, counting, left_over, last, checkpoint, collect)
 
 
 def _with_hint(

@@ -61,6 +61,8 @@ class CollectPlan:
 
     entries: tuple[int, ...] = ()
     objects: tuple[str, ...] = ()
+    last_number: int | None = None
+    """The last entry when this was decided; if there are more by now, it must be decided again."""
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.objects)
@@ -87,7 +89,7 @@ def plan_collection(
     pinned = {pin.entry for pin in pins.values()}
     retired = _retired(state, retention, pinned, now_ms)
     retired |= set(state.left_over) - pinned
-    candidates = set(state.unfinished)
+    candidates: set[str] = set()
     for number in retired:
         candidates |= state.reader.summary(number).objects
     claim = state.last_entry.claim if state.last_entry is not None else -1
@@ -98,13 +100,16 @@ def plan_collection(
         candidates -= {*live_objects, *in_flight}
     if not candidates and not any(state.reader.summary(n).is_checkpoint for n in retired):
         return CollectPlan()  # a few old claims aren't worth a collect entry
-    return CollectPlan(tuple(sorted(retired)), tuple(sorted(candidates)))
+    return CollectPlan(tuple(sorted(retired)), tuple(sorted(candidates)), state.last_number)
 
 
 def collect(log: Log, storage: Storage, plan: CollectPlan) -> Collect:
-    """Write the collect entry, then delete what it names (invariant 9)."""
+    """Write the collect entry, then delete what it names (invariant 9).
+
+    ``LogMovedError`` if the log has gone on since the plan was made: nothing is deleted then.
+    """
     failpoint("collect.before_entry")
-    entry = log.append_collect(plan.entries, plan.objects)
+    entry = log.append_collect(plan.entries, plan.objects, expect_last=plan.last_number)
     failpoint("collect.after_entry")
     _delete(log, storage, entry)
     return entry
@@ -112,9 +117,9 @@ def collect(log: Log, storage: Storage, plan: CollectPlan) -> Collect:
 
 def finish_collection(log: Log, storage: Storage) -> None:
     """Delete what the last collect entry names, in case whoever wrote it didn't get that far."""
-    state = log.state()
-    if state.last_collect is not None and state.unfinished.union(state.left_over):
-        _delete(log, storage, state.last_collect)
+    last = log.state().last_collect
+    if last is not None:
+        _delete(log, storage, last)
 
 
 def list_collectable(storage: Storage) -> list[str]:
@@ -146,8 +151,8 @@ def _claim_of(name: str) -> int:
 
 
 def _delete(log: Log, storage: Storage, entry: Collect) -> None:
-    # Pins are looked at again, now that everybody can see the entry: whoever pinned after this
-    # finds the entry and gives up, whoever pinned before is found here.
+    # Pins are looked at again, now that everybody can see the entry: whoever pins after this finds
+    # the entry and gives up, whoever pinned before is found here.
     pinned = {pin.entry for pin in read_pins(storage).values()}
     spared = pinned.intersection(entry.entries)
     state = log.state()
@@ -157,6 +162,8 @@ def _delete(log: Log, storage: Storage, entry: Collect) -> None:
     log.check_not_fenced()
     storage.delete(name for name in entry.objects if name not in used)
     failpoint("collect.after_objects")
+    # Entries last: as long as one is there, what only it names is found and deleted again.
+    gone = [number for number in entry.entries if number not in spared]
     log.check_not_fenced()
-    storage.delete(entry_name(number) for number in entry.entries if number not in spared)
-    log.collected(entry, spared)
+    storage.delete(map(entry_name, gone))
+    log.collected(gone)
