@@ -39,14 +39,14 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture()
+@pytest.fixture
 def source(spark: SparkSession, tmp_path: Path) -> EpochSource:
     made = EpochSource(spark, "word string, amount long", tmp_path / "in")
     made.add([("a", 1), ("b", 2), ("a", 3)])
     return made
 
 
-@pytest.fixture()
+@pytest.fixture
 def start(tmp_path: Path) -> Started:
     """Start a count on this test's directories."""
 
@@ -333,7 +333,7 @@ def test_an_exception_in_user_code_stops_the_query_at_the_last_good_epoch(
 def test_overflow_is_an_error_as_in_spark(source: EpochSource, start: Started) -> None:
     source.add([("a", 2**63 - 1)])
     query = start(source.df)
-    with pytest.raises(ProcessingError, match="(?i)overflow"):
+    with pytest.raises(ProcessingError, match=r"(?i)overflow"):
         query.await_termination(120)
 
 

@@ -364,8 +364,19 @@ class Query:
 
     def _fail(self, error: HoldfastError) -> None:
         if self._failure is None:
-            self._failure = error
+            self._failure = self._fenced_instead(error)
+            error = self._failure
             logger.error("pipeline %s failed: %s", self.name, error)
+
+    def _fenced_instead(self, error: HoldfastError) -> HoldfastError:
+        """A driver that was fenced meets all sorts of errors: what matters is that it was fenced."""
+        try:
+            self._coordinator.log.check_not_fenced()
+        except FencedError as fenced:
+            return fenced
+        except (HoldfastError, OSError) as unknown:
+            logger.warning("could not check whether another driver took over: %s", unknown)
+        return error
 
     def _explained(self, error: Exception) -> HoldfastError:
         epoch = self._ledger.version.epoch
