@@ -117,7 +117,7 @@ def checkpoint(context: Context) -> Report:
 
 def _steady_jobs(quick: bool) -> list[Job]:
     keys, rows, epochs, repeats = (
-        (500_000, 500_000, 14, 3) if quick else (1_000_000, 1_000_000, 20, 3)
+        (750_000, 750_000, 12, 3) if quick else (1_000_000, 1_000_000, 20, 3)
     )
     uniform = Dataset("uniform", keys, rows, epochs)
     zipf = Dataset("zipf", keys, rows, epochs, zipf=1.1)

@@ -70,9 +70,8 @@ class ChangedRows:
 
 def changed_bytes(dataset: Dataset, checkpoints: Sequence[int]) -> int:
     """Compressed bytes of the rows that changed up to each of these epochs, one after another."""
-    from holdfast.state.stored import encode_stored
-
     from holdfast.state.schema import Column, TableSchema
+    from holdfast.state.stored import encode_stored
 
     keys = (Column(1, "word", pa.string()),)
     values = (Column(2, "n", pa.int64()), Column(3, "total", pa.float64()))

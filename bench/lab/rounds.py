@@ -94,6 +94,8 @@ class Rounds:
         else:
             self.finished.setdefault(job.key, []).append(finished)
             progress.update(task, completed=job.epochs)
+            if not self.console.is_terminal:  # there the bars appear at the end only
+                self.console.print(f"round {number + 1}: {name}, {finished.wall_s:.0f} s")
         progress.stop_task(task)
 
     def _progress(self) -> Progress:

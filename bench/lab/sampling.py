@@ -23,8 +23,8 @@ class Sample:
     """CPU seconds so far, at one instant."""
 
     at: float
-    own_s: float
-    """Of the trial's processes."""
+    own_s: dict[str, float]
+    """Of the trial's processes, by whose they are."""
     machine_s: float
     """Of everything on this machine."""
 
@@ -60,7 +60,8 @@ def group_of(process: proc.Process, root: int) -> str:
     """Whose memory it is: the driver's Python, the JVM's or the Python workers'."""
     if process.pid == root:
         return "driver"
-    return "jvm" if process.name == "java" else "workers"
+    # A child that the JVM has forked for a moment bears the name of a thread and the JVM's size.
+    return {"java": "jvm"}.get(process.name, "workers" if "python" in process.name else "other")
 
 
 class Sampler:
@@ -82,25 +83,30 @@ class Sampler:
         self._thread.join()
         self.written.look()
 
-    def cpu_between(self, began: float, ended: float) -> tuple[float, float]:
-        """CPU seconds of the trial, and of everything else on the machine, in this time."""
+    def cpu_between(self, began: float, ended: float) -> dict[str, float]:
+        """CPU seconds in this time: by whose of the trial, and ``others`` of everything else."""
         at = [s.at for s in self.samples]
         if len(at) < 2:
-            return float("nan"), float("nan")
-        own, machine = (
-            float(np.interp(ended, at, series) - np.interp(began, at, series))
-            for series in ([s.own_s for s in self.samples], [s.machine_s for s in self.samples])
-        )
-        return own, max(0.0, machine - own)
+            return {}
+
+        def spent(series: list[float]) -> float:
+            return float(np.interp(ended, at, series) - np.interp(began, at, series))
+
+        groups = sorted({group for s in self.samples for group in s.own_s})
+        own = {g: spent([s.own_s.get(g, 0.0) for s in self.samples]) for g in groups}
+        machine = spent([s.machine_s for s in self.samples])
+        return {**own, "others": max(0.0, machine - sum(own.values()))}
 
     def _run(self) -> None:
         while not self._stop.wait(_INTERVAL_S):
             processes = proc.tree(self._root)
             if not processes:
                 return
-            self.samples.append(
-                Sample(time.time(), sum(p.cpu_s for p in processes), proc.busy_seconds())
-            )
+            own: dict[str, float] = {}
+            for process in processes:
+                group = group_of(process, self._root)
+                own[group] = own.get(group, 0.0) + process.cpu_s
+            self.samples.append(Sample(time.time(), own, proc.busy_seconds()))
             self._note_memory(processes)
             self.written.look()
 

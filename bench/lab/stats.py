@@ -28,7 +28,9 @@ class Row(msgspec.Struct):
     epoch_p99_s: float
     steady_epochs: int
     cpu_s_per_million_rows: float | None
-    """CPU of all its processes in the steady epochs: hardly disturbed by other work."""
+    """CPU of all its processes in the steady epochs: less disturbed by other work."""
+    cpu_s_by_process: dict[str, float]
+    """The same for the driver, the JVM and the workers."""
     others_cpu: float | None
     """Cores that other work took meanwhile."""
     checkpoint_bytes: int
@@ -69,7 +71,8 @@ def row_of(finished: Finished, repeat: int, warm_up: int, label: str | None = No
     steady = sorted(outcome.epochs, key=lambda e: e.number)[warm_up:]
     seconds = [e.seconds for e in steady]
     ended = steady[-1].began + steady[-1].seconds
-    own_cpu, other_cpu = sampler.cpu_between(steady[0].began, ended)
+    cpu = sampler.cpu_between(steady[0].began, ended)
+    others = cpu.pop("others", None)
     rows = sum(e.rows for e in steady)
     return Row(
         contender=label or finished.trial.contender,
@@ -81,8 +84,9 @@ def row_of(finished: Finished, repeat: int, warm_up: int, label: str | None = No
         epoch_p95_s=percentile(seconds, 95),
         epoch_p99_s=percentile(seconds, 99),
         steady_epochs=len(steady),
-        cpu_s_per_million_rows=_known(own_cpu / rows * 1e6),
-        others_cpu=_known(other_cpu / (ended - steady[0].began)),
+        cpu_s_per_million_rows=sum(cpu.values()) / rows * 1e6 if cpu else None,
+        cpu_s_by_process={group: spent / rows * 1e6 for group, spent in cpu.items()},
+        others_cpu=None if others is None else others / (ended - steady[0].began),
         checkpoint_bytes=sampler.written.total(),
         state_rows=outcome.state_rows,
         peak_rss=sampler.peak_rss,
@@ -98,7 +102,3 @@ def best(rows: Sequence[Row], contender: str, data: str) -> Row | None:
     """The fastest repeat of a contender: the one that other work disturbed least."""
     found = [row for row in rows if (row.contender, row.data) == (contender, data)]
     return max(found, key=lambda row: row.rows_per_s, default=None)
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else value

@@ -59,11 +59,12 @@ def test_cpu_time_is_interpolated_between_samples_and_split_from_that_of_others(
 ) -> None:
     sampler = Sampler(2**30, tmp_path)
     sampler.stop()
-    sampler.samples = [Sample(0.0, 0.0, 100.0), Sample(10.0, 5.0, 115.0)]
-    assert sampler.cpu_between(2.0, 4.0) == (1.0, 2.0)
+    sampler.samples = [Sample(0.0, {"jvm": 0.0}, 100.0), Sample(10.0, {"jvm": 5.0}, 115.0)]
+    assert sampler.cpu_between(2.0, 4.0) == {"jvm": 1.0, "others": 2.0}
 
 
 def test_memory_is_told_apart_by_whose_it_is() -> None:
     assert group_of(proc.Process(1, 0, "python", 0.0), root=1) == "driver"
     assert group_of(proc.Process(2, 1, "java", 0.0), root=1) == "jvm"
     assert group_of(proc.Process(3, 2, "python", 0.0), root=1) == "workers"
+    assert group_of(proc.Process(4, 2, "stream executio", 0.0), root=1) == "other"
