@@ -13,8 +13,9 @@ import pyarrow as pa
 import xxhash
 from hypothesis import strategies as st
 
-from holdfast.state.keys import sort_rows
-from holdfast.state.schema import TOMBSTONE, Column, TableSchema
+from holdfast.state.keys import keys_equal, sort_rows
+from holdfast.state.schema import HASH, TOMBSTONE, Column, TableSchema
+from holdfast.state.view import TableView
 
 EPOCH = datetime(1970, 1, 1)
 Hash = Callable[[tuple[Any, ...]], int]
@@ -89,7 +90,7 @@ SCHEMA = TableSchema(
     (Column(1, "word", pa.string()), Column(2, "day", pa.int32())),
     (Column(3, "n", pa.int64()), Column(4, "total", pa.float64()), Column(5, "note", pa.string())),
 )
-WITH_TOMBSTONES = SCHEMA.arrow.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False))
+WITH_TOMBSTONES = SCHEMA.arrow_with_tombstones
 
 Key = tuple[Any, ...]
 Row = tuple[int, float | None, str | None]
@@ -127,3 +128,19 @@ def state_rows(tables: Iterable[pa.Table | pa.RecordBatch]) -> dict[Key, Row]:
             if not row.get(TOMBSTONE):
                 found[key] = (row["n"], row["total"], row["note"])
     return found
+
+
+def found_rows(view: TableView, keys: Sequence[Key], hash_of: Hash = strong_hash) -> dict[Key, Row]:
+    """Look keys up as an operator does, check the answer's form, and give it as a dict."""
+    columns = [hash_column(keys, hash_of), *key_columns([pa.string(), pa.int32()], keys)]
+    names = [HASH, *SCHEMA.key_names]
+    query = sort_rows(pa.Table.from_arrays(columns, names=names), len(SCHEMA.keys))
+    assert len(query.starts) == len(keys), "a look-up is of distinct keys"
+    hashes, key_table = query.table.column(0).to_numpy(), query.table.select(SCHEMA.key_names)
+    found = view.lookup(hashes, key_table)
+    assert found.rows.schema.equals(SCHEMA.arrow, check_metadata=True)
+    assert (found.query[1:] > found.query[:-1]).all()
+    assert found.rows.column(0).to_pylist() == hashes[found.query].tolist()
+    asked = key_table.take(pa.array(found.query))
+    assert keys_equal(asked, found.rows.select(SCHEMA.key_names)).all()
+    return state_rows([found.rows])
