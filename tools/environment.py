@@ -106,7 +106,7 @@ def _make_venv() -> None:
     if not program("python").exists() or "HOLDFAST_PYTHON" in os.environ:
         say(f"making {VENV.name} with Python {sys.version.split()[0]}")
         _uv("venv", "--quiet", "--clear", "--no-project", "--python", sys.executable, str(VENV))
-    say(f"installing the packages of {LOCK.name} (the first time downloads about 700 MB)")
+    say(f"installing the packages of {LOCK.name} (the first time: several hundred MB)")
     # Packages that come as source (PySpark) are built with pinned tools as well.
     built = ("--build-constraints", str(LOCK), "--python", str(program("python")))
     _uv("pip", "sync", "--require-hashes", *built, str(LOCK))
