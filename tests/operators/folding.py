@@ -90,7 +90,6 @@ def run_epoch(
         work: SortedRows = sort_rows(part, len(operator.tables[0].keys))
         if combine:
             work = operator.combine(work)
-            assert len(work.starts) == work.table.num_rows
         updates.append(operator.update(work, state, Clock(0, 0)))
     before = len(state.index)
     for update in updates:

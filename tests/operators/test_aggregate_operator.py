@@ -80,6 +80,28 @@ def test_every_kind_takes_no_rows() -> None:
         assert update.output.schema == work.output_schema
 
 
+def test_combined_rows_are_one_per_key() -> None:
+    work = operator()
+    rows = sort_rows(buffer_rows(work, [(1, [1, 10]), (2, [1, 5]), (1, [1, 3])]), 1)
+    combined = work.combine(rows)
+    assert combined.starts.tolist() == [0, 1]
+    assert combined.table.schema == work.input_schema
+    assert sorted(combined.table.select(["key", "n.count", "total.sum"]).to_pylist(), key=str) == [
+        {"key": 1, "n.count": 2, "total.sum": 13},
+        {"key": 2, "n.count": 1, "total.sum": 5},
+    ]
+
+
+def test_rows_that_overflow_alone_wait_for_the_state() -> None:
+    work = operator()
+    state, results = DictState(work.tables[0]), dict[Key, Row]()
+    run_epoch(work, state, buffer_rows(work, [(1, [1, -5])]), 1, results)
+    run_epoch(
+        work, state, buffer_rows(work, [(1, [1, 2**63 - 1]), (1, [1, 3])]), 1, results, combine=True
+    )
+    assert results[(1,)]["total"] == 2**63 - 3
+
+
 def test_state_goes_before_the_rows_of_its_key_only() -> None:
     work = operator()
     state, results = DictState(work.tables[0]), dict[Key, Row]()

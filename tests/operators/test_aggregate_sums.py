@@ -127,9 +127,8 @@ def test_averages_of_decimals_are_rounded_half_up(
         values = present(pairs)
         if not values:
             return None
-        total = sum(map(Fraction, values), Fraction(0)) / len(values)
-        at_39 = _half_up(total * 10**39)
-        return Decimal(_half_up(Fraction(at_39, 10 ** (39 - scale)))).scaleb(-scale, EXACT)
+        mean = sum(map(Fraction, values), Fraction(0)) / len(values)
+        return Decimal(_half_up(mean * 10**scale)).scaleb(-scale, EXACT)
 
     scale = min(38, kind.scale + 4)
     results = aggregate("avg", [kind], epochs, partitions=p, combine=combine)

@@ -1,13 +1,16 @@
-"""One Spark session for all tests of this folder."""
+"""One Spark session for all tests of this folder, and ``tests`` importable from any of them."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,10 @@ from holdfast.state.schema import HASH, Column, TableSchema
 __all__ = ["AggregateOperator"]
 
 
+class _Overflow(InputError):  # noqa: N818 - what happened
+    """A result doesn't fit its type."""
+
+
 class AggregateOperator(Operator):
     """Folds buffer rows into one state row per key and finishes it into results.
 
@@ -81,7 +85,10 @@ class AggregateOperator(Operator):
         if groups.count == groups.rows:
             return rows
         keys = self._keys(rows)
-        buffers = self._merge(self._buffers(rows.table), groups, keys)
+        try:
+            buffers = self._merge(self._buffers(rows.table), groups, keys)
+        except _Overflow:  # Together with the state, rows of both signs may fit all the same.
+            return rows
         table = pa.Table.from_arrays([*keys.columns, *buffers], schema=self.input_schema)
         return SortedRows(table, np.arange(groups.count), rows.keys)
 
@@ -143,10 +150,10 @@ class AggregateOperator(Operator):
                 raise self._overflow(spec, overflow, keys) from None
         return results
 
-    def _overflow(self, spec: AggregateSpec, overflow: GroupOverflow, keys: pa.Table) -> InputError:
+    def _overflow(self, spec: AggregateSpec, overflow: GroupOverflow, keys: pa.Table) -> _Overflow:
         key = keys.select(self._table.key_names).slice(overflow.group, 1).to_pylist()[0]
         words = ", ".join(f"{name}={value!r}" for name, value in key.items())
-        return InputError(
+        return _Overflow(
             f"[ARITHMETIC_OVERFLOW] aggregate {spec.name!r}: {spec.kind} of key ({words}) "
             f"exceeds {overflow.kind}",
             hint="cast the column to a wider type, such as decimal(38, s) or double",

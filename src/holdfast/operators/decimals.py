@@ -18,8 +18,6 @@ __all__ = ["Halves", "average_decimals", "halves_of", "sum_decimals"]
 Halves = npt.NDArray[np.int64]
 _32 = np.uint64(32)
 _LOW = 0xFFFFFFFF
-_DIVISION_SCALE = 39
-"""Spark divides to this many places before it rounds to the scale of the result."""
 
 
 def halves_of(array: pa.Array) -> Halves:
@@ -56,10 +54,7 @@ def sum_decimals(halves: Halves, groups: Groups, kind: pa.DataType) -> Halves:
 def average_decimals(
     sums: Halves, counts: npt.NDArray[np.int64], scale: int, kind: pa.DataType
 ) -> Halves:
-    """Sums of the given scale divided by counts (none is 0), rounded to ``kind`` as Spark rounds.
-
-    Spark rounds half up twice: first to 39 places, then to the scale of the result.
-    """
+    """Sums of the given scale divided by counts (none is 0), rounded half up to ``kind``."""
     # The limbs of the division leave room for counts of 32 bits. The few groups with more rows
     # are divided one by one.
     vast = np.flatnonzero(counts >= 2**32)
@@ -77,10 +72,9 @@ def average_decimals(
 
 
 def _average(total: int, count: int, scale: int, result_scale: int) -> int:
-    places = _DIVISION_SCALE - result_scale
-    long = (2 * abs(total) * int(10 ** (_DIVISION_SCALE - scale)) + count) // (2 * count)
-    short = (long + 5 * int(10 ** (places - 1))) // int(10**places)
-    return short if total >= 0 else -short
+    doubled = 2 * abs(total) * int(10 ** (result_scale - scale))
+    rounded = (doubled + count) // (2 * count)
+    return rounded if total >= 0 else -rounded
 
 
 def _averages(
@@ -91,9 +85,7 @@ def _averages(
     quotient, rest = _divided(_limbs(np.where(negative[:, None], _negated(sums), sums)), divisor)
     factor = np.uint64(10 ** (result_scale - scale))
     carry, rest = np.divmod(rest * factor, divisor)
-    # At 39 places a rest just below one half may have been rounded up to one half.
-    places = min(_DIVISION_SCALE - result_scale, 18)
-    carry += (counts - 2 * rest.astype(np.int64) <= counts // 10**places).astype(np.uint64)
+    carry += (2 * rest >= divisor).astype(np.uint64)
     limbs = []
     for limb in quotient:
         value = limb * factor + carry
