@@ -94,6 +94,8 @@ def spark(spark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
+        # Tests are short: what the JVM's second compiler would gain, it never pays back.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     builder = SparkSession.builder.master("local[2]").appName("holdfast-tests")
     for name, value in settings.items():

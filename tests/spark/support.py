@@ -33,9 +33,11 @@ def write_epoch(folder: Path, number: int, table: pa.Table) -> None:
     hidden.rename(path)
 
 
-def make_input(work: Path, epochs: int, rows: int, keys: int, seed: int = 1) -> None:
+def more_input(work: Path, epochs: int, rows: int, keys: int, seed: int = 1) -> None:
+    """Add epochs behind those that are there."""
     random = np.random.default_rng(seed)
-    for number in range(epochs):
+    there = len(list((work / "in").glob("*.parquet")))
+    for number in range(there, there + epochs):
         words = np.char.add("w", random.integers(0, keys, rows).astype(str))
         stamps = np.datetime64("2026-01-01", "us") + random.integers(0, 10**12, rows)
         table = pa.table(

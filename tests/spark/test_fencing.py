@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.errors import FencedError
-from tests.spark.support import assert_equals_batch, make_input, run_program, start_program
+from tests.spark.support import assert_equals_batch, more_input, run_program, start_program
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_second_driver_fences_the_first(spark: SparkSession, tmp_path: Path) -> None:
-    make_input(tmp_path, epochs=6, rows=300, keys=40)
+    more_input(tmp_path, epochs=6, rows=300, keys=40)
     first = start_program(tmp_path, trigger=0.1, checkpoint_interval=0.2)
     assert first.stdout is not None
     assert any(line.startswith("STARTED") for line in iter(first.stdout.readline, ""))
