@@ -207,7 +207,8 @@ class Coordinator:
             digest = hashlib.sha256(data).hexdigest()[:40]
             name = known.get(digest) or self._blobs.get(digest)
             if name is None:
-                name = f"blobs/{self.log.claim_number}-{digest}"
+                # With the entry's number a name is never used again, even for the same content.
+                name = f"blobs/{self.log.claim_number}-{self.log.last_number + 1}-{digest}"
                 self.storage.put(name, data)
             self._blobs[digest] = named[path] = name
         return named

@@ -29,6 +29,7 @@ __all__ = ["demo"]
 console = Console()
 _FILES = 16
 _WORDS = 200_000
+_LOG = "driver.log"
 
 
 @dataclass
@@ -111,7 +112,7 @@ def _stream(work: Path, rows: int) -> _Run:
                 break
         driver.wait()
         if killed is None:
-            raise ProcessingError("the demo's driver ended before it could be killed")
+            raise _failed(work, "the demo's driver ended before it could be killed")
         progress.console.print(
             f"  [red]SIGKILL[/] to the driver (process {driver.pid}) after epoch {run.epochs - 1}"
         )
@@ -133,13 +134,20 @@ def _stream(work: Path, rows: int) -> _Run:
                 bar, completed=run.rows, rate=f"{event['rows'] / event['seconds']:,.0f} rows/s"
             )
         if driver.wait() != 0 or not run.summary:
-            raise ProcessingError("the demo's second driver failed; its output is above")
+            raise _failed(work, "the demo's second driver failed")
     return run
 
 
 def _start(work: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "holdfast.spark.demo_driver", str(work)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    # Spark has much to say when its driver is killed; it says it there.
+    with (work / _LOG).open("a") as log:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+
+
+def _failed(work: Path, what: str) -> ProcessingError:
+    said = (work / _LOG).read_text().splitlines()[-15:]
+    return ProcessingError(f"{what}:\n" + "\n".join(said), hint=f"the rest is in {work / _LOG}")
 
 
 def _events(driver: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
