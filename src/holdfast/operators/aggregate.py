@@ -14,7 +14,7 @@ from holdfast.operators.columns import column
 from holdfast.operators.groups import GroupOverflow, Groups
 from holdfast.operators.kinds import AggregateSpec, make_merger
 from holdfast.operators.merger import Merger
-from holdfast.state.columns import Indices, concat, hash_values, take
+from holdfast.state.columns import concat, hash_values, take
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import HASH, Column, TableSchema
 
@@ -97,11 +97,11 @@ class AggregateOperator(Operator):
         del clock  # results depend on rows alone
         keys = self._keys(rows)
         found = self._find(keys, state)
-        order, groups = _with_state(rows.starts, rows.table.num_rows, found.query)
         columns = self._buffers(rows.table)
-        if order is not None:
+        if len(found.query):
             both = zip(columns, self._buffers(found.rows), strict=True)
-            columns = [take(concat(pair, pair[0].type), order, ascending=True) for pair in both]
+            columns = [concat(pair, pair[0].type) for pair in both]
+        groups = Groups(rows.starts, rows.table.num_rows, extra=found.query)
         buffers = self._merge(columns, groups, keys)
         changes = pa.Table.from_arrays([*keys.columns, *buffers], schema=self._table.arrow)
         results = self._finish(buffers, keys)
@@ -158,18 +158,3 @@ class AggregateOperator(Operator):
             f"exceeds {overflow.kind}",
             hint="cast the column to a wider type, such as decimal(38, s) or double",
         )
-
-
-def _with_state(starts: Indices, rows: int, found: Indices) -> tuple[Indices | None, Groups]:
-    """Put each found state row before the rows of its key.
-
-    The order is given as indices into [rows, state rows]; None if there is no state. Found rows
-    ascend as the groups do, so their places follow by arithmetic, without a second sort.
-    """
-    if not len(found):
-        return None, Groups(starts, rows)
-    order = np.insert(np.arange(rows), starts[found], rows + np.arange(len(found)))
-    has_state = np.zeros(len(starts), np.int64)
-    has_state[found] = 1
-    before = np.cumsum(has_state) - has_state
-    return order, Groups(starts + before, rows + len(found))

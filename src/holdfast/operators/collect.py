@@ -64,6 +64,7 @@ def _merged(
     items = [column.flatten() for column in lists]
     ids = np.repeat(groups.ids, lengths)
     order = sort_within_groups(ids, items)
+    ids = ids[order]
     items = [column.take(pa.array(order)) for column in items]
     if distinct and len(ids):
         fresh = ~_repeats(ids, items[0])

@@ -93,12 +93,14 @@ class ExtremeBy(Merger):
 def _picked(columns: Sequence[pa.Array], groups: Groups, *, last: bool) -> list[pa.Array]:
     """Of each group the row that is first or last; null if the first column has nothing but nulls."""
     valid = is_valid(columns[0])
+    rows = np.arange(groups.total) if groups.order is None else groups.order
+    if valid is not None:
+        rows = rows[valid[rows]]
+    chosen = pick(groups.ids[rows], rows, columns, last=last)
     if valid is None:
-        chosen = pick(groups.ids, np.arange(groups.rows), columns, last=last)
-        return [take(column, chosen, ascending=True) for column in columns]
-    rows = np.flatnonzero(valid)
+        return [take(column, chosen) for column in columns]
     found = groups.any(valid)
     assert found is not None
     indices = np.zeros(groups.count, np.int64)
-    indices[found] = pick(groups.ids[rows], rows, columns, last=last)
+    indices[found] = chosen
     return [column.take(make_array(pa.int64(), indices, found)) for column in columns]

@@ -1,8 +1,8 @@
-"""Reductions over groups of neighbouring rows."""
+"""Reductions over groups of rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -29,51 +29,70 @@ class GroupOverflow(ArithmeticError):  # noqa: N818 - what happened, not a fault
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of neighbouring rows: group i has the rows from ``starts[i]`` up to the next start.
+    """Rows in groups, and behind them, for some of the groups, one more row each (their state).
 
-    >>> groups = Groups(np.array([0, 2]), 3)
-    >>> groups.sum_floats(np.array([1.0, 2.0, 5.0])).tolist()
-    [3.0, 5.0]
+    Group i has the rows from ``starts[i]`` up to the next start. Row ``rows + j`` belongs to group
+    ``extra[j]``; those ascend.
+
+    >>> groups = Groups(np.array([0, 2]), 3, extra=np.array([1]))
+    >>> groups.sum_floats(np.array([1.0, 2.0, 5.0, 100.0])).tolist()
+    [3.0, 105.0]
     """
 
     starts: Indices
     rows: int
+    extra: Indices = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def count(self) -> int:
         """How many groups there are."""
         return len(self.starts)
 
-    @cached_property
-    def sizes(self) -> Indices:
-        """The number of rows of each group."""
-        return np.diff(self.starts, append=self.rows)
+    @property
+    def total(self) -> int:
+        """How many rows there are, with those behind."""
+        return self.rows + len(self.extra)
 
     @cached_property
     def largest(self) -> int:
-        """The number of rows of the largest group."""
-        return int(self.sizes.max(initial=0))
+        """No group has more rows than this."""
+        sizes = np.diff(self.starts, append=self.rows)
+        return int(sizes.max(initial=0)) + bool(len(self.extra))
 
     @cached_property
     def ids(self) -> Indices:
         """The group of each row."""
         marks = np.zeros(self.rows, np.int64)
         marks[self.starts[1:]] = 1
-        return np.cumsum(marks)
+        ids = np.cumsum(marks, out=marks)
+        return np.concatenate((ids, self.extra)) if len(self.extra) else ids
+
+    @cached_property
+    def order(self) -> Indices | None:
+        """The rows' indices by group; None if they are in that order already."""
+        if not len(self.extra):
+            return None
+        # Extra rows ascend as the groups do, so their places follow without a sort.
+        places = self.starts[self.extra] + np.arange(len(self.extra))
+        others = np.ones(self.total, np.bool_)
+        others[places] = False
+        order = np.empty(self.total, np.int64)
+        order[places] = np.arange(self.rows, self.total)
+        order[others] = np.arange(self.rows)
+        return order
 
     def any(self, flags: Bits | None) -> Bits | None:
         """Which groups have a row with the flag set; None (all of them) for None."""
-        if flags is None:
-            return None
-        result: Bits = np.logical_or.reduceat(flags, self.starts) if self.count else flags
-        return result
+        return None if flags is None else self.reduce(np.logical_or, flags)
 
     def reduce(self, function: np.ufunc, values: NDArray) -> NDArray:
         """Fold each group's values with a ufunc such as ``np.minimum``."""
         if not self.count:
             return values
         with np.errstate(all="ignore"):  # NaN and infinity are values like others
-            result: NDArray = function.reduceat(values, self.starts)
+            result: NDArray = function.reduceat(values[: self.rows], self.starts)
+            if len(self.extra):
+                result[self.extra] = function(result[self.extra], values[self.rows :])
         return result
 
     def sum_floats(self, values: NDArray) -> npt.NDArray[np.float64]:

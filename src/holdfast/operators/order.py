@@ -74,7 +74,7 @@ def pick(ids: Indices, rows: Indices, columns: Sequence[pa.Array], *, last: bool
     tied = np.repeat(sizes > 1, sizes)
     if tied.any() and columns:
         ids, rows = ids[tied], rows[tied]
-        order = sort_within_groups(ids, [take(c, rows, ascending=True) for c in columns])
+        order = sort_within_groups(ids, [take(c, rows) for c in columns])
         starts = _starts(ids)
         ends = np.append(starts[1:], len(rows)) - 1
         result[sizes > 1] = rows[order[ends if last else starts]]

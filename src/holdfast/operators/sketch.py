@@ -44,7 +44,9 @@ class DistinctSketch(Merger):
         """The union of the sketches of each group that has more than one."""
         sketches = parts[0]
         valid = is_valid(sketches)
-        rows = np.arange(groups.rows) if valid is None else np.flatnonzero(valid)
+        rows = np.arange(groups.total) if groups.order is None else groups.order
+        if valid is not None:
+            rows = rows[valid[rows]]
         ids = groups.ids[rows]
         sizes = np.bincount(ids, minlength=groups.count)
         ends = np.cumsum(sizes)
