@@ -185,3 +185,36 @@ def test_scans_come_in_pieces_in_the_order_of_hashes(write: Write) -> None:
     expected = everything[(everything >= 2**62) & (everything <= 2**63)]
     assert values.tolist() == expected.tolist()
     assert all(piece.schema.equals(SCHEMA.arrow, check_metadata=True) for piece in pieces)
+
+
+@pytest.mark.parametrize("spread", ["even", "crowded", "repeated"])
+def test_a_few_keys_are_found_in_a_large_block_however_its_hashes_lie(
+    write: Write, monkeypatch: pytest.MonkeyPatch, spread: str
+) -> None:
+    """Places are guessed for even hashes; for others the guess must not mislead."""
+    monkeypatch.setattr(local, "BLOCK_ROWS", 1 << 20)
+    count = 40_000
+    values = np.random.default_rng(5).integers(0, 2**64, count, dtype=np.uint64)
+    if spread == "crowded":
+        values[: count // 2] >>= np.uint64(30)
+        values[0] = 2**64 - 1
+    if spread == "repeated":
+        values[: count // 2] = values[0]
+    values.sort()
+    words = pa.array([f"word-{i}" for i in range(count)])
+    columns = [pa.array(values), words, pa.nulls(count, pa.int32())]
+    columns += [pa.array(range(count)), *(pa.nulls(count, c.type) for c in SCHEMA.values[1:])]
+    table = pa.Table.from_arrays(columns, schema=SCHEMA.arrow)
+    view = view_of(write(table))
+    for places in (
+        [0, 1, count - 1],
+        [count // 2],
+        [count // 4, count // 4 + 1],
+        range(7, count, 3001),
+    ):
+        asked = table.take(pa.array(places))
+        found = view.lookup(asked.column(0).to_numpy(), asked.select(SCHEMA.key_names))
+        assert found.rows.column("n").to_pylist() == list(places)
+    absent = np.sort(values[[5, count // 2]] + np.uint64(1))
+    nothing = pa.table({"word": ["x", "y"], "day": pa.nulls(2, pa.int32())})
+    assert len(view.lookup(absent, nothing).query) == 0

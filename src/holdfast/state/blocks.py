@@ -79,6 +79,9 @@ class OpenRun(Protocol):
     def block(self, index: int) -> pa.RecordBatch:
         """Read and decode one block."""
 
+    def will_need(self, index: int) -> None:
+        """A hint that all of a block is about to be read."""
+
 
 def read_slice(run: OpenRun, within: HashRange) -> Iterator[pa.RecordBatch]:
     """The rows of a run whose hash lies in a range; only blocks that overlap it are read."""
@@ -87,6 +90,7 @@ def read_slice(run: OpenRun, within: HashRange) -> Iterator[pa.RecordBatch]:
         block = blocks[index]
         if block.first > within.last:
             return
+        run.will_need(index)
         batch = run.block(index)
         if within.first <= block.first and block.last <= within.last:
             yield batch

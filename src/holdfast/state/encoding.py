@@ -42,7 +42,8 @@ def parquet_options(first: pa.RecordBatch) -> dict[str, Any]:
 
 def _encoding(field: pa.Field, sample: pa.Array) -> str:
     kind, is_ = field.type, pa.types
-    if field.name == HASH:
+    if field.name == HASH or is_.is_unsigned_integer(kind):
+        # Spark's fast reader knows no other encoding of unsigned numbers.
         return "DELTA_BINARY_PACKED"
     if is_.is_string(kind) or is_.is_binary(kind):
         return "DICTIONARY" if _repeats(sample) else "DELTA_BYTE_ARRAY"

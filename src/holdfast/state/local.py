@@ -9,6 +9,7 @@ first used, without copying. Nothing is synced to disk: the stored form is the d
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import struct
 from collections.abc import Iterable, Sequence
@@ -34,7 +35,7 @@ __all__ = ["LocalRun", "LocalRunInfo", "LocalRunWriter", "write_local"]
 
 FORMAT = 1
 MAGIC = b"HFRUN001"
-BLOCK_ROWS = 1 << 17
+BLOCK_ROWS = 1 << 18
 BLOCK_BYTES = 16 << 20
 
 _TAIL = struct.Struct("<QQ8s")
@@ -135,8 +136,11 @@ def write_local(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> Lo
 class LocalRun:
     """An open local run. Blocks are views of the mapped file, valid as long as they are referred to."""
 
-    def __init__(self, name: str, data: pa.Buffer, index: _Index, *, verify: bool) -> None:
+    def __init__(
+        self, name: str, mapped: mmap.mmap, data: pa.Buffer, index: _Index, *, verify: bool
+    ) -> None:
         self.name = name
+        self._mapped = mapped
         self._data = data
         self._index = index
         self._unchecked = set(range(len(index.totals.blocks))) if verify else set()
@@ -157,10 +161,10 @@ class LocalRun:
         is none.
         """
         name = str(path)
-        if path.stat().st_size < _TAIL.size:
+        mapped = _map(path)
+        if mapped is None or len(mapped) < _TAIL.size:
             raise _corrupt(name, "it is too short to be a run")
-        with pa.memory_map(name) as source:
-            data = source.read_buffer()
+        data = pa.py_buffer(mapped)
         length, digest, magic = _TAIL.unpack(data.slice(len(data) - _TAIL.size))
         start = len(data) - _TAIL.size - length
         if magic != MAGIC or start < 0:
@@ -171,7 +175,7 @@ class LocalRun:
             raise _corrupt(name, "its index is not what was written")
         if expected is not None and (found, len(data)) != (expected.checksum, expected.size_bytes):
             raise _corrupt(name, "it is another run than the version names")
-        return cls(name, data, _decode_index(name, encoded), verify=verify)
+        return cls(name, mapped, data, _decode_index(name, encoded), verify=verify)
 
     @property
     def totals(self) -> RunTotals:
@@ -190,10 +194,17 @@ class LocalRun:
             block = self.blocks[index]
             data = self._data.slice(block.offset, block.length)
             if index in self._unchecked:
+                self.will_need(index)
                 check_block(self.name, index, block, data)
                 self._unchecked.discard(index)
             batch = self._batches[index] = pa.ipc.read_record_batch(data, self.schema)
         return batch
+
+    def will_need(self, index: int) -> None:
+        """All of a block is about to be read: have it brought in as a whole."""
+        block = self.blocks[index]
+        start = block.offset // mmap.PAGESIZE * mmap.PAGESIZE
+        _advise(self._mapped, "MADV_WILLNEED", start, block.offset + block.length - start)
 
     def verify(self) -> None:
         """Check every byte, and that rows are sorted and counted as the index says."""
@@ -201,11 +212,30 @@ class LocalRun:
         for index, block in enumerate(self.blocks):
             if block.offset != end:
                 raise _corrupt(self.name, f"block {index} does not follow the one before")
+            self.will_need(index)
             check_block(self.name, index, block, self._data.slice(block.offset, block.length))
             end += block.length
         if self._data.slice(end, len(_END_OF_STREAM)).to_pybytes() != _END_OF_STREAM:
             raise _corrupt(self.name, "its stream does not end where it should")
         verify_blocks(self, lambda problem: _corrupt(self.name, problem))
+
+
+def _map(path: Path) -> mmap.mmap | None:
+    """The file's bytes, mapped; None if it has none."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            return None
+        mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    # A look-up touches a few pages here and there. Left alone, the kernel would read megabytes
+    # around each of them: all of a run for a hundred keys.
+    _advise(mapped, "MADV_RANDOM", 0, size)
+    return mapped
+
+
+def _advise(mapped: mmap.mmap, advice: str, start: int, length: int) -> None:
+    if (option := getattr(mmap, advice, None)) is not None:
+        mapped.madvise(option, start, length)
 
 
 def _decode_index(name: str, encoded: pa.Buffer) -> _Index:

@@ -151,6 +151,9 @@ class StoredRun:
         self._latest = (index, batch)
         return batch
 
+    def will_need(self, index: int) -> None:
+        """Nothing to do: a block is always fetched as a whole."""
+
     def verify(self) -> None:
         """Check every byte, and that rows are sorted and counted as the index says."""
         end = 0

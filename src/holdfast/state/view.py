@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +18,15 @@ import pyarrow as pa
 from holdfast.state.blocks import OpenRun
 from holdfast.state.columns import Indices, concat, equal, hash_values, one_array, take, take_all
 from holdfast.state.hashing import FULL_RANGE, Hashes, HashRange
+from holdfast.state.keys import group_stretches
 from holdfast.state.layout import Layout
 from holdfast.state.merge import merge_runs
 from holdfast.state.schema import TableSchema
 
 __all__ = ["Found", "TableView"]
+
+_FEW = 32
+_SMALL_BLOCK = 1 << 14
 
 
 class Found(NamedTuple):
@@ -134,10 +139,12 @@ class _Part:
     def search(self, hashes: Hashes, keys: Sequence[pa.Array], todo: Indices) -> Iterator[_Hit]:
         """Search for the keys at ``todo``, block by block."""
         wanted = hashes if len(todo) == len(hashes) else hashes[todo]
-        starts = np.searchsorted(wanted, self.firsts, side="left")
-        ends = np.searchsorted(wanted, self.lasts, side="right")
+        starts = wanted.searchsorted(self.firsts, side="left")
+        ends = wanted.searchsorted(self.lasts, side="right")
         for index in np.flatnonzero(starts < ends).tolist():
             asked = slice(starts[index], ends[index])
+            if ends[index] - starts[index] > _FEW:
+                self.run.will_need(index)
             batch = self.run.block(index)
             block_keys = self.layout.key_arrays(batch)
             query, rows = _search_block(
@@ -156,32 +163,72 @@ def _search_block(
 ) -> tuple[Indices, Indices]:
     """Which of the queried keys lie in a block, and where."""
     # No hash asked for is above the block's last one, so every position is in bounds.
-    rows = np.searchsorted(block, wanted, side="left")
+    rows = _first_rows(block, wanted)
     alike = block[rows] == wanted
-    found_query, found_rows = [], []
-    while alike.any():
-        if not alike.all():
-            query, rows, wanted = query[alike], rows[alike], wanted[alike]
-        same = np.ones(len(query), np.bool_)
-        for block_key, key in zip(block_keys, keys, strict=True):
-            same &= equal(take(block_key, rows, ascending=True), _at(key, query))
-        if same.all():
-            found_query.append(query)
-            found_rows.append(rows)
-            break
-        # Another key has this hash: the one asked for may be among the next rows.
-        found_query.append(query[same])
-        found_rows.append(rows[same])
-        query, rows, wanted = query[~same], rows[~same] + 1, wanted[~same]
-        alike = rows < len(block)
-        alike[alike] = block[rows[alike]] == wanted[alike]
-    if len(found_query) == 1:
-        return found_query[0], found_rows[0]
-    if not found_query:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    together, places = np.concatenate(found_query), np.concatenate(found_rows)
-    order = np.argsort(together)
-    return together[order], places[order]
+    if not alike.all():
+        query, rows, wanted = query[alike], rows[alike], wanted[alike]
+    if not len(query):
+        return query, rows
+    same = _same_keys(block_keys, rows, keys, query)
+    if same.all():
+        return query, rows
+    # Another key has this hash: the one asked for may be among the next rows.
+    others = ~same
+    more_query, more_rows = _search_shared(block, block_keys, wanted[others], keys, query[others])
+    query = np.concatenate([query[same], more_query])
+    rows = np.concatenate([rows[same], more_rows])
+    order = np.argsort(query)
+    return query[order], rows[order]
+
+
+def _search_shared(
+    block: Hashes,
+    block_keys: Sequence[pa.Array],
+    wanted: Hashes,
+    keys: Sequence[pa.Array],
+    query: Indices,
+) -> tuple[Indices, Indices]:
+    """The same for hashes that keys share: group all rows of those hashes with what is asked."""
+    hashes = np.unique(wanted)
+    starts, ends = block.searchsorted(hashes, side="left"), block.searchsorted(hashes, side="right")
+    rows = np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)])
+    both = [
+        concat([take(ours, rows), take(key, query)], key.type)
+        for ours, key in zip(block_keys, keys, strict=True)
+    ]
+    groups = group_stretches(np.concatenate([block[rows], wanted]), both)
+    order = np.arange(len(rows) + len(query)) if groups.order is None else groups.order
+    # Keys are distinct on either side, so a group of two is a row and the query it answers.
+    sizes = np.diff(groups.starts, append=len(order))
+    pairs = groups.starts[sizes == 2]
+    return query[order[pairs + 1] - len(rows)], rows[order[pairs]]
+
+
+def _first_rows(block: Hashes, wanted: Hashes) -> Indices:
+    """The first row of a block whose hash is not below each of those wanted."""
+    if len(wanted) > _FEW or len(block) < _SMALL_BLOCK:
+        return block.searchsorted(wanted)
+    # Hashes are spread evenly, so a hash's place can be guessed to within a few pages. A plain
+    # search would begin by touching pages all over the block.
+    first, last, count = int(block[0]), int(block[-1]), len(block)
+    margin = 4 * isqrt(count)
+    rows = np.empty(len(wanted), np.int64)
+    for index, value in enumerate(wanted.tolist()):
+        guess = (value - first) * count // (last - first + 1)
+        low, high = max(0, guess - margin), min(count, guess + margin)
+        if (low and block[low] >= value) or (high < count and block[high - 1] < value):
+            low, high = 0, count
+        rows[index] = low + block[low:high].searchsorted(wanted[index])
+    return rows
+
+
+def _same_keys(
+    block_keys: Sequence[pa.Array], rows: Indices, keys: Sequence[pa.Array], query: Indices
+) -> npt.NDArray[np.bool_]:
+    """Whether the block's keys at ``rows`` are the keys asked for at ``query``."""
+    candidates = take_all(block_keys, rows, ascending=True)
+    same = [equal(ours, _at(key, query)) for ours, key in zip(candidates, keys, strict=True)]
+    return same[0] if len(same) == 1 else np.logical_and.reduce(same)
 
 
 def _at(key: pa.Array, ascending: Indices) -> pa.Array:
