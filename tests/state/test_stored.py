@@ -177,7 +177,8 @@ def test_verify_compares_rows_with_the_index(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_encodings_suit_the_columns() -> None:
-    rows = 5000
+    rows = 50_000
+    random = np.random.default_rng(1)
     batch = pa.RecordBatch.from_pydict(
         {
             HASH: np.arange(rows, dtype=np.uint64),
@@ -185,14 +186,16 @@ def test_encodings_suit_the_columns() -> None:
             "city": [f"city {i % 10}" for i in range(rows)],
             "n": np.arange(rows),
             "sum": np.arange(rows) / 7,
-            "rate": np.arange(rows) % 3 / 7,
+            "price": np.round(random.gamma(2.0, 20.0, rows), 1),
+            "often zero": np.where(random.random(rows) < 0.3, 0.0, random.random(rows)),
         }
     )
     options = parquet_options(batch)
-    assert options["use_dictionary"] == ["city", "rate"]
+    assert options["use_dictionary"] == ["city", "price"]
     assert options["column_encoding"] == {
         HASH: "DELTA_BINARY_PACKED",
         "id": "DELTA_BYTE_ARRAY",
         "n": "BYTE_STREAM_SPLIT",
         "sum": "BYTE_STREAM_SPLIT",
+        "often zero": "BYTE_STREAM_SPLIT",
     }

@@ -25,7 +25,7 @@ def parquet_options(first: pa.RecordBatch) -> dict[str, Any]:
     """
     dictionary, encodings = [], {}
     for field, column in zip(first.schema, first.columns, strict=True):
-        encoding = _encoding(field, column.slice(0, _SAMPLE_ROWS))
+        encoding = _encoding(field, column)
         if encoding == "DICTIONARY":
             dictionary.append(field.name)
         elif encoding != "PLAIN":
@@ -40,20 +40,27 @@ def parquet_options(first: pa.RecordBatch) -> dict[str, Any]:
     }
 
 
-def _encoding(field: pa.Field, sample: pa.Array) -> str:
+def _encoding(field: pa.Field, column: pa.Array) -> str:
     kind, is_ = field.type, pa.types
     if field.name == HASH or is_.is_unsigned_integer(kind):
         # Spark's fast reader knows no other encoding of unsigned numbers.
         return "DELTA_BINARY_PACKED"
     if is_.is_string(kind) or is_.is_binary(kind):
-        return "DICTIONARY" if _repeats(sample) else "DELTA_BYTE_ARRAY"
+        return "DICTIONARY" if _repeats(column) else "DELTA_BYTE_ARRAY"
     if is_.is_floating(kind):
-        return "DICTIONARY" if _repeats(sample) else "BYTE_STREAM_SPLIT"
+        return "DICTIONARY" if _repeats(column) else "BYTE_STREAM_SPLIT"
     if is_.is_integer(kind) or is_.is_temporal(kind) or is_.is_decimal(kind):
         return "BYTE_STREAM_SPLIT"
     return "PLAIN"
 
 
-def _repeats(sample: pa.Array) -> bool:
-    """Whether values come again so often that a dictionary of them pays."""
-    return bool(pc.count_distinct(sample, mode="all").as_py() * 4 <= len(sample))
+def _repeats(column: pa.Array) -> bool:
+    """Whether values come again so often that a dictionary of them pays.
+
+    The number of distinct values is estimated from a sample by how many were seen once and twice
+    (Chao's estimator): a few frequent values among many rare ones must not mislead.
+    """
+    counts = pc.value_counts(column.slice(0, _SAMPLE_ROWS)).field("counts").to_numpy()
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum())
+    distinct = len(counts) + once * (once - 1) // (2 * (twice + 1))
+    return distinct * 4 <= len(column)
