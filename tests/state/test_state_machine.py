@@ -258,4 +258,4 @@ def layers_of(present: Sequence[Segment]) -> list[list[Segment]]:
 
 
 TestStateOnDisk = StateOnDisk.TestCase
-TestStateOnDisk.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestStateOnDisk.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from holdfast.errors import CorruptionError
+from holdfast.state.columns import Indices, take_all
 from holdfast.state.schema import HASH, TOMBSTONE, TableSchema, field_id
 
 __all__ = ["Layout"]
@@ -57,6 +58,15 @@ class Layout:
             pa.nulls(batch.num_rows, column.type)
             if place is None
             else _cast(batch.column(place), column.type)
+            for place, column in zip(self.values, self.table.values, strict=True)
+        ]
+
+    def values_at(self, batch: pa.RecordBatch, rows: Indices) -> list[pa.Array]:
+        """The values of some rows of a block, in ascending order; no others are touched."""
+        places = [place for place in self.values if place is not None]
+        taken = iter(take_all([batch.column(place) for place in places], rows, ascending=True))
+        return [
+            pa.nulls(len(rows), column.type) if place is None else _cast(next(taken), column.type)
             for place, column in zip(self.values, self.table.values, strict=True)
         ]
 

@@ -62,7 +62,8 @@ class TableView:
                 unanswered[hit.query] = False
                 live = hit.without_tombstones(part.layout)
                 if len(live.query):
-                    answers.append((live.query, live.values(part.layout)))
+                    values = part.layout.values_at(live.batch, live.rows)
+                    answers.append((live.query, values))
         return self._found(hashes, key_columns, answers)
 
     def scan(self, within: HashRange = FULL_RANGE) -> Iterator[pa.Table]:
@@ -113,9 +114,6 @@ class _Hit(NamedTuple):
             return self
         live = ~take(marks, self.rows).to_numpy(zero_copy_only=False)
         return _Hit(self.query[live], self.batch, self.rows[live])
-
-    def values(self, layout: Layout) -> list[pa.Array]:
-        return take_all(layout.value_arrays(self.batch), self.rows, ascending=True)
 
 
 @dataclass(frozen=True, slots=True)
