@@ -135,6 +135,21 @@ class TestLifting:
         assert plan.operator.tables[0].key_names == ["odd.name", "id", "loud word"]
         assert list(plan.lift(frame).first() or ())[1:] == ["a", 7, "A", 1]
 
+    def test_a_key_may_have_the_name_of_a_column_that_it_hides(self, events: DataFrame) -> None:
+        keys = [F.upper("word").alias("word"), (F.col("amount") > 1).alias("amount")]
+        wanted = {"least": hf.min("word"), "total": hf.sum("amount")}
+        plan = plan_aggregate(events, "op", keys, wanted)
+        rows = [("A", False, "a", 1), ("A", True, "a", 3), ("B", True, "b", 2)]
+        for frame in (plan.lift(events), plan.preaggregate(events).frame):
+            assert sorted(tuple(row)[1:] for row in frame.collect()) == rows
+
+    def test_a_stream_can_be_planned_and_its_batches_lifted(self, own: SparkSession) -> None:
+        stream = own.readStream.format("rate").load()
+        key = F.date_trunc("hour", "timestamp").alias("hour")
+        plan = plan_aggregate(stream, "op", [key], {"last": hf.max("value")})
+        batch = own.sql("SELECT TIMESTAMP '2024-01-01 12:34:56' AS timestamp, 7L AS value")
+        assert plan.lift(batch).toArrow().schema.types[1:] == plan.operator.input_schema.types[1:]
+
     def test_it_is_one_projection(self, events: DataFrame) -> None:
         plan = plan_aggregate(events, "op", ["word"], {"n": hf.count(), "v": hf.variance("price")})
         tree = plan.lift(events)._jdf.queryExecution().analyzed().toString()

@@ -40,7 +40,7 @@ def arrow_type(column: str, kind: T.DataType) -> pa.DataType:
         raise InputError(
             f"column {column!r} has the collation {kind.collation}, and Holdfast compares strings "
             "byte by byte",
-            hint=f"use F.collation-free text, such as lower({column}), or collate it UTF8_BINARY",
+            hint=f"use F.collate('{column}', 'UTF8_BINARY'), or lower-case it first",
         )
     arrow = _ARROW.get(type(kind))
     if arrow is None:
