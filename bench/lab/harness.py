@@ -20,7 +20,7 @@ from bench.lab.data import Dataset, link_input
 from bench.lab.sampling import Sampler
 from bench.lab.trial import MARK, Contender, Note, Outcome, Trial
 
-__all__ = ["Finished", "Harness", "Settings", "TrialError", "end_tree"]
+__all__ = ["Finished", "Harness", "Settings", "TrialError", "end_tree", "sweep"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,6 +76,7 @@ class Harness:
         """Run one contender on the first ``epochs`` epochs of a dataset, or raise TrialError."""
         work = self.folder / f"work-{os.getpid()}"
         shutil.rmtree(work, ignore_errors=True)
+        sweep(self.folder)
         link_input(dataset, self.cache, epochs, work / "input")
         trial = Trial(
             contender=contender,
@@ -112,7 +113,7 @@ class Harness:
                 [sys.executable, "-m", "bench.lab.worker", str(request)],
                 cwd=_ROOT,
                 env=_environment(state.parent),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # its end tells the child that we are gone
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
@@ -152,6 +153,13 @@ def _listen(child: subprocess.Popen[str], on_epoch: Callable[[int], None]) -> No
             last = note
             break
     return last
+
+
+def sweep(folder: Path) -> None:
+    """Remove what harnesses left that were killed."""
+    for left in folder.glob("work-*"):
+        if not Path("/proc", left.name.removeprefix("work-")).exists():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _end_late(root: int, late: threading.Event) -> None:

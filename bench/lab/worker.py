@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import traceback
 from importlib import import_module
 from pathlib import Path
@@ -18,9 +20,16 @@ def _say(note: Note) -> None:
     print(MARK + msgspec.json.encode(note).decode(), flush=True)
 
 
+def _end_with_parent() -> None:
+    """Wait for the end of the standard input; the JVM and its workers end when we do."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
 def main(path: str) -> int:
     """Run the trial described in a file; notes go to the standard output."""
     trial = msgspec.json.decode(Path(path).read_bytes(), type=Trial)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     contender = import_module(f"bench.lab.contenders.{_MODULES[trial.contender]}")
     try:
         outcome: Outcome = contender.run(trial, lambda epoch: _say(Note(epoch=epoch)))

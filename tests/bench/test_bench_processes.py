@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from bench.lab import proc
-from bench.lab.harness import end_tree
+from bench.lab.harness import end_tree, sweep
 from bench.lab.sampling import Sample, Sampler, Written, group_of
 
 _PARENT = """
@@ -27,6 +27,16 @@ def test_ending_a_tree_ends_what_its_processes_started_in_sessions_of_their_own(
         # The pipe closes when its last holder, the grandchild, is gone.
         assert parent.stdout.read() == ""
         assert parent.wait() < 0
+
+
+def test_what_a_killed_harness_left_is_swept_and_what_a_live_one_uses_is_not(
+    tmp_path: Path,
+) -> None:
+    mine, dead = tmp_path / f"work-{os.getpid()}", tmp_path / f"work-{2**30}"
+    mine.mkdir()
+    dead.mkdir()
+    sweep(tmp_path)
+    assert list(tmp_path.iterdir()) == [mine]
 
 
 def test_a_process_table_entry_is_read_whatever_the_name() -> None:
