@@ -106,6 +106,21 @@ def test_manual_steps_run_one_epoch_each(spark: SparkSession, tmp_path: Path) ->
     assert state(tmp_path) == {"a": (2, 3)}
 
 
+def test_stopping_while_an_epoch_waits_leaves_it_for_the_next_start(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    source.add([("a", 1)])
+    source.add([("a", 2)])
+    query = start(source, tmp_path, hf.sinks.noop(), trigger="manual")
+    assert query.step()
+    query.stop()
+    assert query.exception is None
+    assert state(tmp_path) == {"a": (1, 1)}
+    start(source, tmp_path, hf.sinks.noop(), trigger="available-now").await_termination()
+    assert state(tmp_path) == {"a": (2, 3)}
+
+
 def test_every_epoch_is_in_the_log_when_durability_says_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -222,14 +222,17 @@ class Query:
             self._steps.acquire()
         self._wait_while_ahead()
         with self._epoch_lock:
-            if self._stopping.is_set() or self._failure is not None:
-                self._sit_out()
-                return
+            ending = self._stopping.is_set() or self._failure is not None
             try:
-                self._run_epoch(batch, epoch)
+                if not ending:
+                    self._run_epoch(batch, epoch)
             except HoldfastError as error:
                 self._fail(error)
                 raise
+        if ending:
+            # Not under the lock: stop() takes it to wait for the epoch in hand.
+            self._sit_out()
+            return
         self._epochs_done += 1
 
     def _run_epoch(self, batch: DataFrame, epoch: int) -> None:
