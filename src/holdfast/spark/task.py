@@ -226,7 +226,7 @@ class _Task:
         )
         inputs = tuple(dict.fromkeys(s.run.name for s in picked[1:]))
         local_path(self.spec.folder, picked[0].run.name).unlink()
-        return Change(schema.table, self.range, inputs, merged)
+        return Change(schema.table, self.range, inputs, merged, parts=tuple(picked[1:]))
 
 
 def _within(segments: Sequence[Segment], within: HashRange) -> tuple[Segment, ...]:
