@@ -1,0 +1,129 @@
+"""Tasks without Spark: epoch after epoch, any P, small runs merged on the way, spilling or not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.operators.aggregate import AggregateOperator
+from holdfast.operators.base import Clock
+from holdfast.operators.kinds import AggregateSpec, Input
+from holdfast.recovery.opener import RunOpener
+from holdfast.spark.task import TaskReport, TaskSpec, run_task
+from holdfast.state.hashing import FULL_RANGE, partition_of
+from holdfast.state.version import Version
+from holdfast.state.view import TableView
+from holdfast.storage import MemoryStorage
+
+OPERATOR = AggregateOperator(
+    "counts",
+    [("word", pa.string())],
+    [AggregateSpec("n", "count"), AggregateSpec("total", "sum", (Input("x", pa.int64()),))],
+)
+TABLE = OPERATOR.tables[0]
+
+
+def batch(words: list[str], amounts: list[int]) -> pa.RecordBatch:
+    """Buffer rows as Spark would send them; any function of the key will do for a hash."""
+    random_bits = {w: random.Random(w).getrandbits(64) for w in set(words)}
+    hashes = np.array([random_bits[w] for w in words], np.uint64).view(np.int64)
+    columns = [pa.array(hashes), pa.array(words), pa.array([1] * len(words)), pa.array(amounts)]
+    return pa.RecordBatch.from_arrays(columns, names=OPERATOR.input_schema.names)
+
+
+def run_epoch(
+    version: Version, epoch: int, rows: pa.RecordBatch, partitions: int, folder: Path, memory: int
+) -> tuple[Version, list[TaskReport]]:
+    spec = TaskSpec(
+        operator=OPERATOR,
+        clock=Clock(epoch, 1000 + epoch),
+        partitions=partitions,
+        claim=1,
+        folder=folder,
+        storage=MemoryStorage("tasks"),
+        host="h1",
+        segments={TABLE.table: version.segments(TABLE.table, FULL_RANGE)},
+        mergeable=frozenset(version.runs()),
+        stagers={},
+        memory_bytes=memory,
+    )
+    owner = partition_of(np.asarray(rows.column(0)).view(np.uint64), partitions)
+    reports = []
+    for partition in range(partitions):
+        mine = rows.filter(pa.array(owner == partition))
+        pieces = [mine.slice(at, 50) for at in range(0, mine.num_rows, 50)]
+        reports.append(run_task(spec, partition, pieces))
+    changes = [change for report in reports for change in report.changes]
+    return version.apply(changes, epoch), reports
+
+
+def read(version: Version, folder: Path) -> dict[str, tuple[int, int]]:
+    opener = RunOpener(folder, MemoryStorage("tasks"))
+    segments = version.segments(TABLE.table, FULL_RANGE)
+    view = TableView(TABLE, [(opener.open(s.run), s.range) for s in segments])
+    rows = [row for piece in view.scan() for row in piece.to_pylist()]
+    return {r["word"]: (r["n.count"], r["total.sum"]) for r in rows}
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 2048], ids=["in memory", "spilling"])
+def test_many_epochs_with_changing_partitions_equal_a_dict(tmp_path: Path, memory: int) -> None:
+    chance = random.Random(11)
+    version = Version(-1)
+    model: dict[str, tuple[int, int]] = {}
+    merged = spilled = new_keys = 0
+    for epoch in range(60):
+        words = [f"w{chance.randrange(300)}" for _ in range(chance.randrange(0, 400))]
+        amounts = [chance.randrange(-50, 50) for _ in words]
+        for word, amount in zip(words, amounts, strict=True):
+            n, total = model.get(word, (0, 0))
+            model[word] = (n + 1, total + amount)
+        version, reports = run_epoch(
+            version, epoch, batch(words, amounts), chance.choice([1, 1, 2, 3, 5]), tmp_path, memory
+        )
+        merged += sum(bool(change.inputs) for r in reports for change in r.changes)
+        spilled += sum(r.spilled_bytes for r in reports)
+        new_keys += sum(r.new_keys for r in reports)
+    assert read(version, tmp_path) == model
+    assert new_keys == len(model)
+    assert merged > 0
+    assert (spilled > 0) == (memory == 2048)
+    deepest = max(len(version.segments(TABLE.table, s.range)) for s in version.tables[TABLE.table])
+    assert deepest <= 20
+    assert not list(tmp_path.glob("spill-*"))
+
+
+def test_an_empty_partition_reports_too(tmp_path: Path) -> None:
+    version, reports = run_epoch(Version(-1), 0, batch([], []), 2, tmp_path, 1 << 30)
+    assert [(r.partition, r.rows, r.changes, r.staged) for r in reports] == [
+        (0, 0, (), {}),
+        (1, 0, (), {}),
+    ]
+    assert version.tables == {}
+
+
+def test_a_failed_attempt_leaves_nothing(tmp_path: Path) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield batch(["a", "b"], [1, 2])
+        raise OSError("the shuffle was lost")
+
+    spec = TaskSpec(
+        operator=OPERATOR,
+        clock=Clock(0, 1),
+        partitions=1,
+        claim=1,
+        folder=tmp_path,
+        storage=MemoryStorage("tasks"),
+        host="h1",
+        segments={},
+        mergeable=frozenset(),
+        stagers={},
+        memory_bytes=1 << 30,
+    )
+    with pytest.raises(OSError, match="shuffle"):
+        run_task(spec, 0, rows())
+    assert list(tmp_path.iterdir()) == []
