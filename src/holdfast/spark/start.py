@@ -280,7 +280,9 @@ def _context(
 ) -> SinkContext:
     def to_dataframe(table: pa.Table) -> DataFrame:
         assert frame is not None
-        return frame.sparkSession.createDataFrame(table, spark_schema(table.schema))
+        # In one chunk: PySpark makes nothing of a table whose first chunk is empty.
+        rows = table.combine_chunks()
+        return frame.sparkSession.createDataFrame(rows, spark_schema(table.schema))
 
     return SinkContext(
         pipeline=options.name,
