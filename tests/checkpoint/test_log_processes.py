@@ -22,6 +22,8 @@ from holdfast.storage import LocalStorage
 from tests.checkpoint.log_driver import run
 from tests.checkpoint.log_support import check_log, check_nothing_is_left_over
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 MANY = 1000
 

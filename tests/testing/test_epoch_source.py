@@ -188,6 +188,7 @@ def test_sentinels_need_a_source_that_crashes(spark: SparkSession) -> None:
     assert len(source) == 0
 
 
+@pytest.mark.slow
 def test_a_sentinel_kills_the_driver_once_and_its_epoch_passes_then(tmp_path: Path) -> None:
     program = Path(__file__).with_name("crashing_program.py")
 
