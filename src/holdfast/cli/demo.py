@@ -45,7 +45,7 @@ class _Run:
 
 
 def demo(
-    rows: Annotated[int, typer.Option(help="How many rows to stream.")] = 4_000_000,
+    rows: Annotated[int, typer.Option(help="How many rows to stream.")] = 3_000_000,
     directory: Annotated[
         Path | None,
         typer.Option("--dir", help="Where to work; a new temporary folder unless given."),
