@@ -18,6 +18,15 @@ MakeContext = Callable[..., SinkContext]
 Stage = Callable[..., StagedOutput]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The conformance suite's tests that start processes are slow, for every sink."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and (
+            "killed" in item.name or "processes" in item.name
+        ):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def make_context(tmp_path: Path) -> MakeContext:
     def make(claim: int = 1, **changed: Any) -> SinkContext:
