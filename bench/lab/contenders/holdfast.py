@@ -119,5 +119,6 @@ def _epochs(query: Query) -> list[Epoch]:
         progress = own[epoch.number]
         phases = dict(progress.seconds)
         phases["outside"] = epoch.seconds - phases.pop("total")
+        phases |= epoch.phases
         epochs.append(msgspec.structs.replace(epoch, state_rows=progress.state_rows, phases=phases))
     return epochs
