@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import msgspec
 from rich.table import Table
 
-from bench.lab import plots
-from bench.lab.changed import changed_bytes
-from bench.lab.data import Dataset
-from bench.lab.harness import Finished
-from bench.lab.program import Context, main
-from bench.lab.report import Bar, Report, machine, mebibytes, ratio_of, thousands
-from bench.lab.rounds import Job, Rounds
-from bench.lab.stats import Row, best, percentile, row_of
+from bench.kit import plots
+from bench.kit.changed import changed_bytes
+from bench.kit.data import Dataset
+from bench.kit.harness import Finished
+from bench.kit.program import Context, main
+from bench.kit.report import Bar, Report, machine, mebibytes, ratio_of, thousands
+from bench.kit.rounds import Job, Rounds
+from bench.kit.stats import Row, best, percentile, row_of
 
 _WARM_UP = 3
 _INTERVAL_S = 2.0

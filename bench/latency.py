@@ -7,13 +7,13 @@ import sys
 import msgspec
 from rich.table import Table
 
-from bench.lab import plots
-from bench.lab.data import Dataset
-from bench.lab.harness import Finished
-from bench.lab.program import Context, main
-from bench.lab.report import Bar, Report, machine, mebibytes, phases_table, ratio_of
-from bench.lab.rounds import Job, Rounds
-from bench.lab.stats import Row, percentile, row_of
+from bench.kit import plots
+from bench.kit.data import Dataset
+from bench.kit.harness import Finished
+from bench.kit.program import Context, main
+from bench.kit.report import Bar, Report, machine, mebibytes, phases_table, ratio_of
+from bench.kit.rounds import Job, Rounds
+from bench.kit.stats import Row, percentile, row_of
 
 _ROWS = 100
 _KEYS = 100_000

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from bench.lab import plots
-from bench.lab.data import Dataset
-from bench.lab.program import Context, main
-from bench.lab.report import (
+from bench.kit import plots
+from bench.kit.data import Dataset
+from bench.kit.program import Context, main
+from bench.kit.report import (
     Bar,
     Report,
     machine,
@@ -19,8 +19,8 @@ from bench.lab.report import (
     ratio_of,
     thousands,
 )
-from bench.lab.rounds import Job, Rounds
-from bench.lab.stats import Row, best, row_of
+from bench.kit.rounds import Job, Rounds
+from bench.kit.stats import Row, best, row_of
 
 _WARM_UP = 3
 _BARS = {

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bench.lab.data import Dataset, epoch_ids, generate, link_input, zipf_ids
+from bench.kit.data import Dataset, epoch_ids, generate, link_input, zipf_ids
 
 
 def test_an_epoch_depends_on_nothing_but_the_dataset_and_its_number() -> None:

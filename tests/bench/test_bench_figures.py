@@ -6,11 +6,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from bench.lab.changed import ChangedRows, spark_hashes
-from bench.lab.data import Dataset, epoch_ids, words
-from bench.lab.report import Bar, Report
-from bench.lab.stats import percentile, phase_means, steady_rate
-from bench.lab.trial import Epoch
+from bench.kit.changed import ChangedRows, spark_hashes
+from bench.kit.data import Dataset, epoch_ids, words
+from bench.kit.report import Bar, Report
+from bench.kit.stats import percentile, phase_means, steady_rate
+from bench.kit.trial import Epoch
 
 
 def _epoch(number: int, rows: int, seconds: float, **phases: float) -> Epoch:

@@ -3,9 +3,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.lab import proc
-from bench.lab.harness import end_tree, sweep
-from bench.lab.sampling import Sample, Sampler, Written, group_of
+from bench.kit import proc
+from bench.kit.harness import end_tree, sweep
+from bench.kit.sampling import Sample, Sampler, Written, group_of
 
 _PARENT = """
 import subprocess, sys

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench.lab.contenders.common import Tell, epochs_of, make_session, source, versions
-from bench.lab.trial import CheckpointTaken, Epoch, Outcome, Trial
+from bench.kit.contenders.common import Tell, epochs_of, make_session, source, versions
+from bench.kit.trial import CheckpointTaken, Epoch, Outcome, Trial
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.coordinator import CheckpointEvent

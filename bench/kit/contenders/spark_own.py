@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as sf
 
-from bench.lab.contenders.common import (
+from bench.kit.contenders.common import (
     Tell,
     await_end,
     epochs_of,
@@ -15,7 +15,7 @@ from bench.lab.contenders.common import (
     source,
     versions,
 )
-from bench.lab.trial import Outcome, Trial
+from bench.kit.trial import Outcome, Trial
 
 __all__ = ["run"]
 

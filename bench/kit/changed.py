@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from bench.lab.data import Dataset, epoch_amounts, epoch_ids, words
+from bench.kit.data import Dataset, epoch_amounts, epoch_ids, words
 
 __all__ = ["ChangedRows", "changed_bytes", "spark_hashes"]
 

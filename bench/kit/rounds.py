@@ -16,9 +16,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from bench.lab.data import Dataset, generate
-from bench.lab.harness import Finished, Harness, TrialError
-from bench.lab.trial import Contender
+from bench.kit.data import Dataset, generate
+from bench.kit.harness import Finished, Harness, TrialError
+from bench.kit.trial import Contender
 
 __all__ = ["Job", "Rounds"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from bench.lab.stats import Row
+from bench.kit.stats import Row
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

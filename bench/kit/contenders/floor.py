@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
-from bench.lab.contenders.common import (
+from bench.kit.contenders.common import (
     Tell,
     await_end,
     epochs_of,
@@ -23,7 +23,7 @@ from bench.lab.contenders.common import (
     source,
     versions,
 )
-from bench.lab.trial import Outcome, Trial
+from bench.kit.trial import Outcome, Trial
 
 __all__ = ["run"]
 

@@ -1,4 +1,4 @@
-"""The child process of a trial: ``python -m bench.lab.worker TRIAL.json``."""
+"""The child process of a trial: ``python -m bench.kit.worker TRIAL.json``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.lab.trial import MARK, Note, Outcome, Trial
+from bench.kit.trial import MARK, Note, Outcome, Trial
 
 _MODULES = {"holdfast": "holdfast", "floor": "floor", "heap": "spark_own", "rocksdb": "spark_own"}
 
@@ -30,7 +30,7 @@ def main(path: str) -> int:
     """Run the trial described in a file; notes go to the standard output."""
     trial = msgspec.json.decode(Path(path).read_bytes(), type=Trial)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    contender = import_module(f"bench.lab.contenders.{_MODULES[trial.contender]}")
+    contender = import_module(f"bench.kit.contenders.{_MODULES[trial.contender]}")
     try:
         outcome: Outcome = contender.run(trial, lambda epoch: _say(Note(epoch=epoch)))
     except Exception as error:  # noqa: BLE001 - the harness reports it as this contender's result

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from bench.lab import proc
-from bench.lab.data import Dataset, link_input
-from bench.lab.sampling import Sampler
-from bench.lab.trial import MARK, Contender, Note, Outcome, Trial
+from bench.kit import proc
+from bench.kit.data import Dataset, link_input
+from bench.kit.sampling import Sampler
+from bench.kit.trial import MARK, Contender, Note, Outcome, Trial
 
 __all__ = ["Finished", "Harness", "Settings", "TrialError", "end_tree", "sweep"]
 
@@ -110,7 +110,7 @@ class Harness:
         request.write_bytes(msgspec.json.encode(trial))
         with log.open("wb") as errors:
             child = subprocess.Popen(
-                [sys.executable, "-m", "bench.lab.worker", str(request)],
+                [sys.executable, "-m", "bench.kit.worker", str(request)],
                 cwd=_ROOT,
                 env=_environment(state.parent),
                 stdin=subprocess.PIPE,  # its end tells the child that we are gone

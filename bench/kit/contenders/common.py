@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bench.lab.trial import Epoch, Trial
+from bench.kit.trial import Epoch, Trial
 
 __all__ = ["Tell", "await_end", "epochs_of", "make_session", "source", "versions"]
 

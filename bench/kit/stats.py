@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from bench.lab.harness import Finished
-from bench.lab.trial import Epoch
+from bench.kit.harness import Finished
+from bench.kit.trial import Epoch
 
 __all__ = ["Row", "best", "percentile", "phase_means", "row_of", "steady_rate"]
 

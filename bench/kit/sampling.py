@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.lab import proc
+from bench.kit import proc
 
 __all__ = ["Sample", "Sampler", "Written", "group_of"]
 

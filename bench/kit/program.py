@@ -12,8 +12,8 @@ from types import FrameType
 
 from rich.console import Console
 
-from bench.lab.harness import Harness, Settings
-from bench.lab.report import Report
+from bench.kit.harness import Harness, Settings
+from bench.kit.report import Report
 
 __all__ = ["Context", "main"]
 
