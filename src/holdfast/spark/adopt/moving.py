@@ -1,0 +1,206 @@
+"""Moving a query over: read its state and position, check that they fit, write one checkpoint."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint.coordinator import Coordinator, StoreResult
+from holdfast.checkpoint.entry import Checkpoint, EpochRecord
+from holdfast.checkpoint.ledger import Ledger
+from holdfast.checkpoint.log import Log, LogState, read_log
+from holdfast.checkpoint.retention import Retention
+from holdfast.errors import ConfigurationError, HoldfastError, InputError, InternalError
+from holdfast.failpoints import failpoint
+from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
+from holdfast.spark.adopt.program import Adopter, adopter_of, count_sources
+from holdfast.spark.adopt.tables import AdoptedTable, partitions_for, write_table
+from holdfast.spark.options import _NAME
+from holdfast.state.version import Change, Version
+from holdfast.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from holdfast.stream import AggregatedStream, Pipeline
+
+__all__ = ["Adoption", "adopt"]
+
+logger = logging.getLogger("holdfast.adopt")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What was taken over."""
+
+    epoch: int
+    """The old query's last committed batch; the moved job continues with the next number."""
+    entry: int
+    """The log entry that holds it."""
+    rows: Mapping[str, int]
+    """Per state table how many rows."""
+    warnings: tuple[str, ...]
+    """What the moved job will do otherwise than the old one."""
+
+
+def adopt(
+    pipeline: Pipeline | AggregatedStream,
+    name: str,
+    checkpoint_dir: str | Path,
+    spark_checkpoint: str | Path,
+    *,
+    operator: int | None = None,
+) -> Adoption:
+    """Write a checkpoint from which ``pipeline`` continues where a Spark query stopped.
+
+    ``spark_checkpoint`` is the ``checkpointLocation`` of the old query, which must not run any more;
+    it is only read. ``pipeline`` reads the same sources, in the same order, and has the old query's
+    keys and aggregates. Afterwards ``pipeline.start(name, checkpoint_dir)`` goes on with the first
+    batch that the old query did not commit. ``operator`` chooses one of several stateful operators.
+    """
+    adopter = adopter_of(pipeline)
+    _check_name(name)
+    old = OldQuery.open(adopter.frame.sparkSession, spark_checkpoint)
+    chosen = old.operator(operator)
+    tables = adopter.tables(old, chosen)
+    position = old.position()
+    _check_sources(position[f"offsets/{old.batch}"], count_sources(adopter.frame), old)
+    warnings = _warnings(old, chosen)
+    storage = open_storage(str(checkpoint_dir))
+    log = _claim(storage, name)
+    failpoint("adopt.claimed")
+    changes = _write(tables, old, chosen, storage, log.claim_number)
+    failpoint("adopt.written")
+    old.check_stopped()
+    entry = _record(log, storage, adopter, old, position, changes)
+    rows = {table.schema.table: 0 for table in tables}
+    for run in entry.runs:
+        rows[run.table] += run.rows
+    for warning in warnings:
+        logger.warning("adopting %s: %s", old.location, warning)
+    return Adoption(entry.epoch, entry.number, rows, warnings)
+
+
+def _check_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise InputError(
+            f"{name!r} can't name a pipeline", hint="use letters, digits and _ . - (100 at most)"
+        )
+
+
+def _check_sources(offsets: bytes, sources: int, old: OldQuery) -> None:
+    lines = offsets.decode().split("\n")
+    there = len(lines) - 2 if lines[0] == "v1" else len(json.loads(lines[2]))
+    if there != sources:
+        raise InputError(
+            f"the query at {old.location} reads {there} sources, the program {sources}",
+            hint="read the sources of the old query, in its order",
+        )
+
+
+def _warnings(old: OldQuery, chosen: StatefulOperator) -> tuple[str, ...]:
+    told = []
+    others = [str(operator) for operator in old.operators if operator != chosen]
+    if others:
+        told.append(f"the state of other operators is left behind: {', '.join(others)}")
+    if old.planned > old.batch:
+        told.append(
+            f"batch {old.planned} was begun and not committed: the moved job reads its input again, "
+            "and what the old query's sink may have of it is the old sink's"
+        )
+    return tuple(told)
+
+
+def _claim(storage: Storage, name: str) -> Log:
+    state = read_log(storage)
+    _check_unused(storage, state)
+    return Log.claim(
+        storage,
+        name,
+        f"{socket.gethostname()}:{os.getpid()} (adopt)",
+        now_ms=_now_ms,
+        nonce=lambda: secrets.token_hex(8),
+        expect_last=state.last_number,
+    )
+
+
+def _check_unused(storage: Storage, state: LogState) -> None:
+    newest = state.last_checkpoint
+    if newest is not None:
+        raise ConfigurationError(
+            f"{storage.url} already holds checkpoints of pipeline {state.pipeline!r}, the newest of "
+            f"epoch {newest.epoch}",
+            hint="adopt into a new checkpoint_dir",
+        )
+
+
+def _write(
+    tables: list[AdoptedTable],
+    old: OldQuery,
+    chosen: StatefulOperator,
+    storage: Storage,
+    claim: int,
+) -> list[Change]:
+    cores = old.spark.sparkContext.defaultParallelism
+    partitions = partitions_for(old.state_bytes(chosen), cores)
+    changes = []
+    for table in tables:
+        runs = write_table(table, storage, claim=claim, epoch=old.batch, partitions=partitions)
+        changes += [Change(run.table, run.range, (), run) for run in runs]
+    return changes
+
+
+class _Stored:
+    """Every run is stored as it is written."""
+
+    def store(self, version: Version) -> StoreResult:
+        del version
+        return StoreResult(())
+
+
+def _record(
+    log: Log,
+    storage: Storage,
+    adopter: Adopter,
+    old: OldQuery,
+    position: Mapping[str, bytes],
+    changes: list[Change],
+) -> Checkpoint:
+    ledger = Ledger(Version(old.batch - 1))
+    rows = sum(change.output.rows for change in changes if change.output is not None)
+    ledger.record_epoch(_epoch(old.batch, position), changes, {}, position, rows)
+    coordinator = Coordinator(
+        log,
+        storage,
+        ledger,
+        _Stored(),
+        {},
+        tuple(schema.record() for schema in adopter.operator.tables),
+        {adopter.operator.id: adopter.operator.describe()},
+        Retention(1, None),
+        _now_ms,
+    )
+    entry = coordinator.checkpoint()
+    if entry is None:
+        failed: HoldfastError | None = coordinator.last_error
+        raise failed or InternalError("nothing was adopted")
+    return entry
+
+
+def _epoch(batch: int, position: Mapping[str, bytes]) -> EpochRecord:
+    """The old query's last batch, with the clock that Spark fixed for it."""
+    offsets = position[f"offsets/{batch}"].decode()
+    batch_time = json.loads(offsets.split("\n")[1])["batchTimestampMs"]
+    commit = json.loads(position[f"commits/{batch}"].split(b"\n", 1)[1])
+    watermark = commit["nextBatchWatermarkMs"] or None
+    return EpochRecord(batch, 0, batch_time, watermark, offsets)

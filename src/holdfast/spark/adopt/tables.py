@@ -1,0 +1,108 @@
+"""State tables made of adopted rows: one Spark job per table, whose tasks write stored runs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
+
+from holdfast.errors import CorruptionError
+from holdfast.operators.columns import column
+from holdfast.state.hashing import partition_range, partition_sql
+from holdfast.state.keys import SortedRows, sort_rows
+from holdfast.state.run import Run, StoredForm
+from holdfast.state.schema import TableSchema
+from holdfast.state.stored import encode_stored
+from holdfast.storage import Storage
+
+__all__ = ["AdoptedTable", "partitions_for", "write_table"]
+
+# A task holds its rows in memory to sort them, and they may be several times what files hold.
+_TASK_BYTES = 32 << 20
+_SMALL_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedTable:
+    """A state table and the rows it begins with: hash (a bigint with its bits), keys, values."""
+
+    schema: TableSchema
+    rows: DataFrame
+
+
+def partitions_for(state_bytes: int, cores: int) -> int:
+    """How many tasks, and so runs, a state of this size is cut into.
+
+    >>> partitions_for(1000, cores=8), partitions_for(100 << 20, 8), partitions_for(10 << 30, 8)
+    (1, 8, 320)
+    """
+    return 1 if state_bytes <= _SMALL_BYTES else max(cores, -(-state_bytes // _TASK_BYTES))
+
+
+def write_table(
+    table: AdoptedTable, storage: Storage, *, claim: int, epoch: int, partitions: int
+) -> list[Run]:
+    """Write a table's rows as stored runs, one per partition that has any."""
+    writer = _Writer(table.schema, storage, claim, epoch, partitions)
+    # By place: names of state columns have dots in them, which Spark takes for fields of structs.
+    named = table.rows.toDF(*(f"_{index}" for index in range(len(table.rows.columns))))
+    by_partition = named.repartitionById(partitions, expr(partition_sql("_0", partitions)))
+    rows = by_partition.mapInArrow(writer.task, "run binary").collect()
+    return [msgspec.json.decode(bytes(row[0]), type=Run) for row in rows]
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """The part that runs in tasks."""
+
+    schema: TableSchema
+    storage: Storage
+    claim: int
+    epoch: int
+    partitions: int
+
+    def task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        gathered = [batch for batch in batches if batch.num_rows]
+        if gathered:
+            run = self._run(context.partitionId(), self._sorted(pa.Table.from_batches(gathered)))
+            yield pa.record_batch({"run": pa.array([msgspec.json.encode(run)], pa.binary())})
+
+    def _sorted(self, table: pa.Table) -> pa.Table:
+        hashes = column(table, "_0", pa.int64()).view(pa.uint64())
+        columns = [column(table, f"_{i}", c.type) for i, c in enumerate(self.schema.columns, 1)]
+        table = pa.Table.from_arrays([hashes, *columns], schema=self.schema.arrow)
+        rows = sort_rows(table, len(self.schema.keys))
+        if len(rows.starts) != rows.table.num_rows:
+            raise CorruptionError(f"the old state holds {_repeated(rows)} more than once")
+        return rows.table
+
+    def _run(self, partition: int, table: pa.Table) -> Run:
+        data, info = encode_stored([table], self.schema.arrow)
+        name = f"{self.claim}-{self.epoch}-{uuid.uuid4().hex[:16]}"
+        path = f"runs/{name}-{uuid.uuid4().hex[:8]}.parquet"
+        self.storage.put(path, data)
+        return Run(
+            name,
+            self.schema.table,
+            partition_range(partition, self.partitions),
+            self.epoch,
+            self.epoch,
+            info.rows,
+            stored=StoredForm(path, info.size_bytes, info.checksum, info.tail_bytes),
+        )
+
+
+def _repeated(rows: SortedRows) -> str:
+    """A key that occurs twice, in words."""
+    ends = [*rows.starts[1:].tolist(), rows.table.num_rows]
+    start = next(s for s, e in zip(rows.starts.tolist(), ends, strict=True) if e > s + 1)
+    names = rows.table.column_names[1 : rows.keys + 1]
+    return str(rows.table.select(names).slice(start, 1).to_pylist()[0])
