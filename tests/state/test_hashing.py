@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from holdfast.state.hashing import (
     FULL_RANGE,
     HashRange,
+    entry_hashes,
+    marker_hashes,
     partition_of,
     partition_range,
     partition_sql,
+    prefix_range,
 )
 
 counts = st.one_of(st.integers(1, 300), st.integers(1, 2**31), st.sampled_from([1, 3, 2**31]))
@@ -85,10 +88,29 @@ def test_ranges_behave_like_sets_of_hashes(a: HashRange, b: HashRange) -> None:
 
 
 @given(ranges, st.integers(1, 50))
-def test_split_pieces_tile_the_range(whole: HashRange, pieces: int) -> None:
+@example(HashRange(2**32 - 1, 2**32), 7)
+@example(HashRange(5, 2**32 - 1), 7)
+def test_split_pieces_tile_the_range_and_keep_prefixes_whole(whole: HashRange, pieces: int) -> None:
     parts = whole.split(pieces)
-    assert len(parts) == min(pieces, whole.last - whole.first + 1)
+    assert len(parts) == min(pieces, (whole.last >> 32) - (whole.first >> 32) + 1)
     assert (parts[0].first, parts[-1].last) == (whole.first, whole.last)
-    assert all(a.last + 1 == b.first for a, b in pairwise(parts))
-    widths = [part.last - part.first for part in parts]
+    assert all(a.last + 1 == b.first and b.first % 2**32 == 0 for a, b in pairwise(parts))
+    widths = [(part.last >> 32) - (part.first >> 32) for part in parts]
     assert max(widths) - min(widths) <= 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))),
+    st.integers(1, 2**31),
+)
+def test_entries_of_a_key_stay_with_it_and_behind_its_marker(
+    pairs: list[tuple[int, int]], count: int
+) -> None:
+    keys = np.array([key for key, _ in pairs], np.uint64)
+    low = np.array([low for _, low in pairs], np.uint32)
+    entries, markers = entry_hashes(keys, low), marker_hashes(keys)
+    assert (markers < entries).all()
+    for (key, lower), entry, marker in zip(pairs, entries.tolist(), markers.tolist(), strict=True):
+        assert entry % 2**32 == max(lower, 1)
+        assert prefix_range(key) == prefix_range(entry) == HashRange(marker, marker + 2**32 - 1)
+        assert partition(key, count) == partition(entry, count) == partition(marker, count)

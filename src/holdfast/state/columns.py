@@ -17,7 +17,17 @@ import pyarrow.compute as pc
 from holdfast.errors import InputError
 from holdfast.state.hashing import Hashes
 
-__all__ = ["Indices", "concat", "equal", "hash_values", "one_array", "sort_key", "take", "take_all"]
+__all__ = [
+    "Indices",
+    "concat",
+    "equal",
+    "hash_values",
+    "one_array",
+    "sort_key",
+    "sort_keys",
+    "take",
+    "take_all",
+]
 
 Indices = npt.NDArray[np.int64]
 
@@ -120,6 +130,10 @@ def equal(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
     >>> equal(pa.array([1.0, None, float("nan")]), pa.array([2.0, None, float("nan")])).tolist()
     [False, True, True]
     """
+    if pa.types.is_struct(a.type):
+        pairs = zip(sort_keys(a), sort_keys(b), strict=True)
+        whole: npt.NDArray[np.bool_] = np.logical_and.reduce([equal(x, y) for x, y in pairs])
+        return whole
     same = pc.equal(sort_key(a), sort_key(b))
     if not a.null_count and not b.null_count:
         plain: npt.NDArray[np.bool_] = same.to_numpy(zero_copy_only=False)
@@ -127,6 +141,14 @@ def equal(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
     both = pc.and_(a.is_null(), b.is_null())
     result: npt.NDArray[np.bool_] = pc.fill_null(same, both).to_numpy(zero_copy_only=False)
     return result
+
+
+def sort_keys(array: pa.Array) -> list[pa.Array]:
+    """The columns to sort and compare by: for a struct whether it is null, then its fields."""
+    if not pa.types.is_struct(array.type):
+        return [sort_key(array)]
+    fields = [key for field in array.flatten() for key in sort_keys(field)]
+    return [array.is_null(), *fields]
 
 
 def sort_key(array: pa.Array) -> pa.Array:

@@ -3,6 +3,9 @@
 A key hash is an unsigned 64-bit number (Spark's ``xxhash64`` of the key columns, computed in the
 JVM). Partition p of P owns the hashes h with ``((h >>> 32) * P) >>> 32 == p``: one formula, written
 here for NumPy and for Spark SQL, so a row's partition depends on nothing but its hash (invariant 8).
+
+In a prefixed table the upper half of a row's hash is its state key's (the *prefix*), the lower half
+tells the key's entries apart. A lower half of 0 is that of the key's *clear marker*.
 """
 
 from __future__ import annotations
@@ -13,10 +16,21 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FULL_RANGE", "HashRange", "Hashes", "partition_of", "partition_range", "partition_sql"]
+__all__ = [
+    "FULL_RANGE",
+    "HashRange",
+    "Hashes",
+    "entry_hashes",
+    "marker_hashes",
+    "partition_of",
+    "partition_range",
+    "partition_sql",
+    "prefix_range",
+]
 
 Hashes = npt.NDArray[np.uint64]
 _MAX = 2**64 - 1
+_LOW = 2**32 - 1
 
 
 class HashRange(msgspec.Struct, frozen=True, order=True):
@@ -60,12 +74,17 @@ class HashRange(msgspec.Struct, frozen=True, order=True):
     def split(self, pieces: int) -> tuple[HashRange, ...]:
         """Cut the range into (at most) ``pieces`` neighbouring ranges of nearly equal width.
 
+        Cuts are at multiples of 2**32 only, so that all rows of a state key stay together.
+
+        >>> HashRange(0, 2**34 - 1).split(2) == (HashRange(0, 2**33 - 1), HashRange(2**33, 2**34 - 1))
+        True
         >>> HashRange(0, 9).split(2)
-        (HashRange(first=0, last=4), HashRange(first=5, last=9))
+        (HashRange(first=0, last=9),)
         """
-        width = self.last - self.first + 1
-        pieces = max(1, min(pieces, width))
-        cuts = [self.first + width * i // pieces for i in range(pieces + 1)]
+        prefix, prefixes = self.first >> 32, (self.last >> 32) - (self.first >> 32) + 1
+        pieces = max(1, min(pieces, prefixes))
+        inner = [(prefix + prefixes * i // pieces) << 32 for i in range(1, pieces)]
+        cuts = [self.first, *inner, self.last + 1]
         return tuple(HashRange(a, b - 1) for a, b in pairwise(cuts))
 
 
@@ -83,6 +102,32 @@ def partition_range(partition: int, partitions: int) -> HashRange:
     first = -(-partition * 2**32 // partitions) << 32
     last = (-(-(partition + 1) * 2**32 // partitions) << 32) - 1
     return HashRange(first, last)
+
+
+def prefix_range(hash: int) -> HashRange:  # noqa: A002
+    """All hashes that rows of the state key with this hash can have in a prefixed table.
+
+    >>> prefix_range(2**32 + 5) == HashRange(2**32, 2**33 - 1)
+    True
+    """
+    first = hash & ~_LOW
+    return HashRange(first, first | _LOW)
+
+
+def entry_hashes(key_hashes: Hashes, low: npt.NDArray[np.uint32]) -> Hashes:
+    """The hashes of entries in a prefixed table; ``low`` is what tells those of a key apart.
+
+    >>> [hex(h) for h in entry_hashes(np.array([2**36 + 9, 7], np.uint64), np.array([5, 0], np.uint32))]
+    ['0x1000000005', '0x1']
+    """
+    hashes: Hashes = marker_hashes(key_hashes) | np.maximum(low, np.uint32(1)).astype(np.uint64)
+    return hashes
+
+
+def marker_hashes(key_hashes: Hashes) -> Hashes:
+    """The hashes of the keys' clear markers: lower than those of all their entries."""
+    hashes: Hashes = key_hashes & np.uint64(_MAX ^ _LOW)
+    return hashes
 
 
 def partition_of(hashes: Hashes, partitions: int) -> npt.NDArray[np.int32]:

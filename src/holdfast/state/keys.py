@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.state.columns import Indices, concat, equal, one_array, sort_key, take
+from holdfast.state.columns import Indices, concat, equal, one_array, sort_keys, take
 from holdfast.state.hashing import Hashes
 
 __all__ = ["Grouping", "SortedRows", "group_stretches", "keys_equal", "merge_sorted", "sort_rows"]
@@ -104,20 +104,35 @@ def merge_sorted(parts: Sequence[SortedRows]) -> SortedRows:
     return _sorted(columns, schema, parts[0].keys, _merge_order(columns[0].to_numpy()))
 
 
-def group_stretches(hashes: Hashes, keys: Sequence[pa.Array]) -> Grouping:
-    """The order by (hash, key) of a few sorted stretches that lie one behind the other."""
+def group_stretches(
+    hashes: Hashes, keys: Sequence[pa.Array], stretches: Indices | None = None
+) -> Grouping:
+    """The order by (hash, key) of a few sorted stretches that lie one behind the other.
+
+    ``stretches`` may say which one each row is of, if each is sorted by (hash, key): then rows of a
+    hash that only one has (items of a list, say) need not be sorted again.
+    """
     order, ordered = _merge_order(hashes)
-    return _group(ordered, keys, order)
+    return _group(ordered, keys, order, stretches)
 
 
-def _group(ordered: Hashes, keys: Sequence[pa.Array], order: Indices | None) -> Grouping:
+def _group(
+    ordered: Hashes,
+    keys: Sequence[pa.Array],
+    order: Indices | None,
+    stretches: Indices | None = None,
+) -> Grouping:
     """Find the keys in rows ordered by hash; ``keys`` are in that order if ``order`` is None."""
     alike = ordered[1:] == ordered[:-1]
     neighbours = np.flatnonzero(alike)
     if len(neighbours):
         same = _neighbours_equal(keys, order, neighbours)
-        if not same.all():
-            order = _untangle(ordered, neighbours[~same], keys, order)
+        clashes = neighbours[~same]
+        if len(clashes) and stretches is not None:
+            here = stretches if order is None else stretches[order]
+            clashes = clashes[here[clashes] != here[clashes + 1]]
+        if len(clashes):
+            order = _untangle(ordered, clashes, keys, order)
             same = _neighbours_equal(keys, order, neighbours)
         alike[neighbours[~same]] = False
     starts = np.flatnonzero(np.concatenate(([len(ordered) > 0], ~alike)))
@@ -182,8 +197,9 @@ def _untangle(
     places = np.flatnonzero(np.isin(ordered, ordered[clashes]))
     order = np.arange(len(ordered)) if order is None else order.copy()
     rows = order[places]
-    names = [f"k{i}" for i in range(len(keys) + 1)]
-    columns = [pa.array(ordered[places])] + [sort_key(take(key, rows)) for key in keys]
+    columns = [pa.array(ordered[places])]
+    columns += [part for key in keys for part in sort_keys(take(key, rows))]
+    names = [f"k{i}" for i in range(len(columns))]
     table = pa.Table.from_arrays(columns, names=names)
     by_key = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
     order[places] = rows[by_key.to_numpy()]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.errors import CorruptionError
 from holdfast.state.columns import Indices, take_all
-from holdfast.state.schema import HASH, TOMBSTONE, TableSchema, field_id
+from holdfast.state.schema import HASH, KEY_HASH, TOMBSTONE, TableSchema, field_id
 
 __all__ = ["Layout"]
 
@@ -23,6 +23,8 @@ class Layout:
 
     table: TableSchema
     keys: tuple[int, ...]
+    """Of the key columns; in a timed table the keys' hash comes first."""
+    key_types: tuple[pa.DataType, ...]
     values: tuple[int | None, ...]
     tombstone: int | None
 
@@ -32,9 +34,10 @@ class Layout:
         places = {
             field_id(field): position
             for position, field in enumerate(schema)
-            if field.name not in (HASH, TOMBSTONE)
+            if field.name not in (HASH, KEY_HASH, TOMBSTONE)
         }
-        if schema.names[:1] != [HASH] or any(key.id not in places for key in table.keys):
+        first = [HASH, KEY_HASH] if table.timed else [HASH]
+        if schema.names[: len(first)] != first or any(key.id not in places for key in table.keys):
             raise CorruptionError(
                 f"run {run} has columns {schema.names}, not the keys of table {table.table!r}",
                 hint="check that the run belongs to this table; restore it from another copy",
@@ -42,15 +45,16 @@ class Layout:
         tombstone = schema.get_field_index(TOMBSTONE)
         return cls(
             table,
-            tuple(places[key.id] for key in table.keys),
+            (*range(1, len(first)), *(places[key.id] for key in table.keys)),
+            (*(pa.uint64() for _ in first[1:]), *(key.type for key in table.keys)),
             tuple(places.get(value.id) for value in table.values),
             tombstone if tombstone >= 0 else None,
         )
 
     def key_arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The key columns of a block."""
-        pairs = zip(self.keys, self.table.keys, strict=True)
-        return [_cast(batch.column(place), column.type) for place, column in pairs]
+        """The key columns of a block; in a timed table the keys' hash comes first."""
+        pairs = zip(self.keys, self.key_types, strict=True)
+        return [_cast(batch.column(place), kind) for place, kind in pairs]
 
     def value_arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The value columns of a block."""

@@ -2,31 +2,53 @@
 
 Columns are found by id, not by name or position, so that a later version of a program can rename,
 reorder, add and drop them and still read old runs. The id travels as Parquet's ``field_id``.
+
+Three kinds of table: a *plain* one has a row per key. A *prefixed* one has many rows per state key
+(the first ``prefix`` key columns), which lie together. A *timed* one is an index: its rows are
+ordered by time, and only then by key. What is special about a table or column travels in Arrow's
+metadata.
 """
 
 from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from typing import Literal, cast
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.errors import InputError
+from holdfast.state.hashing import FULL_RANGE, Hashes, HashRange
 
 __all__ = [
     "HASH",
+    "KEY_HASH",
     "TOMBSTONE",
+    "ClockName",
     "Column",
     "SchemaRecord",
     "TableSchema",
     "check_key_type",
     "field_id",
+    "order_to_time",
+    "orders_after",
+    "time_to_order",
 ]
 
 HASH = "_holdfast_hash"
+KEY_HASH = "_holdfast_key_hash"
 TOMBSTONE = "_holdfast_tombstone"
+_RESERVED = (HASH, KEY_HASH, TOMBSTONE)
 _FIELD_ID = b"PARQUET:field_id"
+_EXPIRES = b"holdfast:expires"
+_PREFIX = b"holdfast:prefix"
+_TIMED = b"holdfast:timed"
+_TIME_ZERO = 2**63
+
+ClockName = Literal["processing", "event"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +58,26 @@ class Column:
     id: int
     name: str
     type: pa.DataType
+    expires: int | None = None
+    """The id of the value column (int64, nullable) that says when this one's value expires, in ms."""
+    clock: ClockName | None = None
+    """The clock that the expiry goes by."""
+
+    @property
+    def field(self) -> pa.Field:
+        """The column as Arrow's schema has it."""
+        metadata = {_FIELD_ID: str(self.id)}
+        if self.expires is not None:
+            metadata[_EXPIRES] = f"{self.expires} {self.clock}"
+        return pa.field(self.name, self.type, metadata=metadata)
+
+    @classmethod
+    def from_field(cls, field: pa.Field) -> Column:
+        """The column that :attr:`field` described."""
+        expires, _, clock = (field.metadata or {}).get(_EXPIRES, b"").decode().partition(" ")
+        if not expires:
+            return cls(field_id(field), field.name, field.type)
+        return cls(field_id(field), field.name, field.type, int(expires), cast(ClockName, clock))
 
 
 class SchemaRecord(msgspec.Struct, frozen=True):
@@ -63,20 +105,37 @@ class TableSchema:
     table: str
     keys: tuple[Column, ...]
     values: tuple[Column, ...]
+    prefix: int = 0
+    """In a prefixed table: how many of the key columns are the state key; the others tell its
+    entries apart. 0: a key has one row."""
+    timed: ClockName | None = None
+    """In a timed table: the clock that its times go by."""
 
     def __post_init__(self) -> None:
         names = [c.name for c in self.columns]
         ids = [c.id for c in self.columns]
         for name in names:
-            if names.count(name) > 1 or name in (HASH, TOMBSTONE):
+            if names.count(name) > 1 or name in _RESERVED:
                 raise InputError(
                     f"state table {self.table!r} would have two columns named {name!r}",
                     hint="give the key column or the aggregate another name",
                 )
         if len(set(ids)) != len(ids):
             raise ValueError(f"column ids of {self.table!r} are not unique: {ids}")
-        for key in self.keys:
-            check_key_type(key.name, key.type)
+        if self.prefix and not 0 < self.prefix < len(self.keys):
+            raise ValueError(f"{self.table!r} can't have {self.prefix} of its keys as prefix")
+        if self.timed and (self.values or self.prefix):
+            raise ValueError(f"timed table {self.table!r} can't have values or a prefix")
+        for index, key in enumerate(self.keys):
+            _check_keys(key.name, key.type, entry=0 < self.prefix <= index)
+        self._check_expiry()
+
+    def _check_expiry(self) -> None:
+        times = {c.id for c in self.values if c.type == pa.int64()}
+        for column in self.columns:
+            complete = (column.expires is None) == (column.clock is None)
+            if not complete or (column.expires is not None and column.expires not in times):
+                raise ValueError(f"{column} of {self.table!r} has no int64 column for its expiry")
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -94,11 +153,33 @@ class TableSchema:
         return [c.name for c in self.values]
 
     @property
+    def sort_columns(self) -> int:
+        """How many columns behind the first tell rows apart: the keys, in a timed table also their
+        hash. With the first column they are what rows are sorted by."""
+        return len(self.keys) + (self.timed is not None)
+
+    @property
+    def expires(self) -> bool:
+        """Whether rows or values can expire."""
+        return self.timed is not None or any(c.expires is not None for c in self.values)
+
+    @property
     def arrow(self) -> pa.Schema:
-        """Hash, keys, values. (A run with tombstones has a boolean column ``TOMBSTONE`` behind.)"""
+        """Hash, keys, values. (A run with tombstones has a boolean column ``TOMBSTONE`` behind.)
+
+        In a timed table the first column is the time as :func:`time_to_order` gives it, and the
+        keys' hash is the second.
+        """
         fields = [pa.field(HASH, pa.uint64(), nullable=False)]
-        fields += [pa.field(c.name, c.type, metadata={_FIELD_ID: str(c.id)}) for c in self.columns]
-        return pa.schema(fields)
+        if self.timed:
+            fields.append(pa.field(KEY_HASH, pa.uint64(), nullable=False))
+        fields += [c.field for c in self.columns]
+        metadata = {}
+        if self.prefix:
+            metadata[_PREFIX] = str(self.prefix)
+        if self.timed:
+            metadata[_TIMED] = self.timed
+        return pa.schema(fields, metadata=metadata or None)
 
     @property
     def arrow_with_tombstones(self) -> pa.Schema:
@@ -115,11 +196,11 @@ class TableSchema:
     def from_record(cls, record: SchemaRecord) -> TableSchema:
         """The schema that :meth:`record` described."""
         arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record.arrow)))
-        columns = [
-            Column(int((f.metadata or {})[_FIELD_ID]), f.name, f.type) for f in list(arrow)[1:]
-        ]
+        columns = tuple(Column.from_field(f) for f in arrow if f.name not in _RESERVED)
         keys, values = columns[: record.key_columns], columns[record.key_columns :]
-        return cls(record.table, tuple(keys), tuple(values))
+        metadata = arrow.metadata or {}
+        timed = cast(ClockName, metadata[_TIMED].decode()) if _TIMED in metadata else None
+        return cls(record.table, keys, values, int(metadata.get(_PREFIX, b"0")), timed)
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:
@@ -142,6 +223,38 @@ def check_key_type(name: str, kind: pa.DataType) -> None:
             hint="key by boolean, integer, float, double, decimal, string, binary, date or "
             "timestamp columns; take a struct, array or map apart first",
         )
+
+
+def _check_keys(name: str, kind: pa.DataType, *, entry: bool) -> None:
+    """The same, but what tells the entries of a key apart may be a struct."""
+    if entry and pa.types.is_struct(kind) and kind.num_fields:
+        for field in kind:
+            _check_keys(f"{name}.{field.name}", field.type, entry=True)
+    else:
+        check_key_type(name, kind)
+
+
+def time_to_order(times_ms: npt.NDArray[np.int64]) -> Hashes:
+    """Times as a timed table's first column holds them: unsigned, in the same order.
+
+    >>> time_to_order(np.array([-1, 0])).tolist() == [2**63 - 1, 2**63]
+    True
+    """
+    order: Hashes = times_ms.astype(np.int64).view(np.uint64) ^ np.uint64(_TIME_ZERO)
+    return order
+
+
+def order_to_time(order: Hashes) -> npt.NDArray[np.int64]:
+    """The times (ms) that :func:`time_to_order` was given."""
+    times: npt.NDArray[np.int64] = (order ^ np.uint64(_TIME_ZERO)).view(np.int64)
+    return times
+
+
+def orders_after(after_ms: int | None, until_ms: int | None = None) -> HashRange | None:
+    """The places of times after one and up to another (None: no bound); None if there are none."""
+    first = 0 if after_ms is None else after_ms + _TIME_ZERO + 1
+    last = FULL_RANGE.last if until_ms is None else until_ms + _TIME_ZERO
+    return HashRange(first, last).intersect(FULL_RANGE) if first <= last else None
 
 
 def field_id(field: pa.Field) -> int:
