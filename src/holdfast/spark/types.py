@@ -1,4 +1,4 @@
-"""Spark's types as Arrow's, and back: those that keys, aggregates and results may have."""
+"""Spark's types as Arrow's, and back: those that keys, columns, state and results may have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import types as T  # noqa: N812 - as Spark's own documentation 
 
 from holdfast.errors import InputError
 
-__all__ = ["arrow_type", "spark_schema", "spark_type"]
+__all__ = ["arrow_type", "arrow_type_nested", "spark_schema", "spark_type"]
 
 _ARROW: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
@@ -29,11 +29,48 @@ _SPARK = {arrow: spark for spark, arrow in _ARROW.items() if not pa.types.is_str
 
 
 def arrow_type(column: str, kind: T.DataType) -> pa.DataType:
-    """The Arrow type of a Spark column; ``InputError`` if Holdfast can't hold it.
+    """The Arrow type of a Spark column that is a key or aggregated; ``InputError`` if it can't be.
 
     >>> arrow_type("price", T.DecimalType(10, 2))
     Decimal128Type(decimal128(10, 2))
     """
+    arrow = _plain_type(column, kind)
+    if arrow is None:
+        raise InputError(
+            f"column {column!r} of type {kind.simpleString()} can't be a key or be aggregated",
+            hint="use boolean, number, string, binary, date or timestamp columns; take a struct, "
+            "array or map apart first",
+        )
+    return arrow
+
+
+def arrow_type_nested(column: str, kind: T.DataType) -> pa.DataType:
+    """The Arrow type of any Spark column that reaches user code; structs, arrays and maps too.
+
+    >>> arrow_type_nested("items", T.MapType(T.StringType(), T.ArrayType(T.LongType())))
+    MapType(map<string, list<item: int64>>)
+    """
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(arrow_type_nested(column, kind.elementType))
+    if isinstance(kind, T.MapType):
+        return pa.map_(
+            arrow_type_nested(column, kind.keyType), arrow_type_nested(column, kind.valueType)
+        )
+    if isinstance(kind, T.StructType):
+        fields = [
+            pa.field(f.name, arrow_type_nested(f"{column}.{f.name}", f.dataType)) for f in kind
+        ]
+        return pa.struct(fields)
+    arrow = _plain_type(column, kind)
+    if arrow is None:
+        raise InputError(
+            f"column {column!r} is of type {kind.simpleString()}, which Holdfast can't pass on",
+            hint="leave the column out, or cast it first",
+        )
+    return arrow
+
+
+def _plain_type(column: str, kind: T.DataType) -> pa.DataType | None:
     if isinstance(kind, T.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, T.StringType) and not kind.isUTF8BinaryCollation():
@@ -42,14 +79,7 @@ def arrow_type(column: str, kind: T.DataType) -> pa.DataType:
             "byte by byte",
             hint=f"use F.collate('{column}', 'UTF8_BINARY'), or lower-case it first",
         )
-    arrow = _ARROW.get(type(kind))
-    if arrow is None:
-        raise InputError(
-            f"column {column!r} of type {kind.simpleString()} can't be a key or be aggregated",
-            hint="use boolean, number, string, binary, date or timestamp columns; take a struct, "
-            "array or map apart first",
-        )
-    return arrow
+    return _ARROW.get(type(kind))
 
 
 def spark_type(kind: pa.DataType) -> T.DataType:
@@ -62,6 +92,11 @@ def spark_type(kind: pa.DataType) -> T.DataType:
         return T.DecimalType(kind.precision, kind.scale)
     if pa.types.is_list(kind):
         return T.ArrayType(spark_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return T.MapType(spark_type(kind.key_type), spark_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return T.StructType([T.StructField(f.name, spark_type(f.type)) for f in fields])
     if pa.types.is_string(kind):
         return T.StringType()
     if kind not in _SPARK:
