@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
+from holdfast.failpoints import arm, disarm
 from holdfast.spark.adopt import adopt
 from tests.spark import adopt_support as support
 from tests.spark.adopt_support import add_input, assert_same, batch, results, run_spark, stream
@@ -85,3 +89,99 @@ def test_every_aggregate_goes_on_with_the_state_of(
     assert_same(found, {key: expected[key] for key in found})
     # The old query can be taken up again: nothing of it was touched.
     assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == before
+
+
+COUNTS = {"n": hf.count(), "total": hf.sum("amount")}
+
+
+@pytest.mark.parametrize("provider", support.PROVIDERS)
+def test_a_batch_that_was_cut_off_by_a_kill_is_read_again(
+    provider: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    add_input(tmp_path, files=4)
+    script = Path(__file__).with_name("adopt_killed_query.py")
+    command = [sys.executable, str(script), str(tmp_path), provider, "2"]
+    killed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (tmp_path / "old/offsets/2").exists()
+    assert not (tmp_path / "old/commits/2").exists()
+    pipeline = program(spark, tmp_path, ["word"], COUNTS)
+    adopted = adopt(pipeline, "moved", tmp_path / "ck", tmp_path / "old")
+    assert adopted.epoch == 1
+    assert "batch 2 was begun" in adopted.warnings[0]
+    go_on(pipeline, tmp_path)
+    assert_same(results(tmp_path), batch(spark, tmp_path, ["word"], COUNTS))
+
+
+def test_an_adoption_that_failed_is_repeated(spark: SparkSession, tmp_path: Path) -> None:
+    add_input(tmp_path, files=1)
+    old = run_spark(
+        stream(spark, tmp_path).groupBy("word").agg(F.count("*"), F.sum("amount")), tmp_path
+    )
+    pipeline = program(spark, tmp_path, ["word"], COUNTS)
+    for point in ("adopt.claimed", "adopt.written", "checkpoint.after_pre_commit"):
+        arm(point, "fail")
+        with pytest.raises((OSError, hf.StorageError), match="failpoint"):
+            adopt(pipeline, "moved", tmp_path / "ck", old)
+        disarm(point)
+    assert adopt(pipeline, "moved", tmp_path / "ck", old).epoch == 0
+    add_input(tmp_path, files=1)
+    go_on(pipeline, tmp_path)
+    assert_same(results(tmp_path), batch(spark, tmp_path, ["word"], COUNTS))
+
+
+def test_a_total_over_everything_goes_on_under_a_constant_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    add_input(tmp_path, files=2)
+    old = run_spark(
+        stream(spark, tmp_path).agg(F.count("*"), F.sum("amount")), tmp_path, mode="complete"
+    )
+    by_word = program(spark, tmp_path, ["word"], COUNTS)
+    with pytest.raises(hf.InputError, match=r"one total over everything.*F.lit"):
+        adopt(by_word, "moved", tmp_path / "ck", old)
+    key = F.lit(0).alias("all")
+    pipeline = program(spark, tmp_path, [key], COUNTS)
+    assert adopt(pipeline, "moved", tmp_path / "ck", old).rows == {"aggregate.groups": 1}
+    add_input(tmp_path, files=1)
+    go_on(pipeline, tmp_path)
+    assert_same(results(tmp_path), batch(spark, tmp_path, [key], COUNTS))
+
+
+def test_keys_that_are_expressions_and_named_anew_go_by_their_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    add_input(tmp_path, files=2)
+    keys = [F.col("word").alias("w"), (F.col("amount") % 3).alias("rest")]
+    frame = stream(spark, tmp_path).groupBy(*keys).agg(F.count("*"), F.sum("amount"))
+    format_2 = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+    old = run_spark(frame, tmp_path, **{format_2: "2"})
+    assert "stateUniqueIds" in (old / "commits/1").read_text()
+    pipeline = program(spark, tmp_path, keys, COUNTS)
+    adopt(pipeline, "moved", tmp_path / "ck", old)
+    add_input(tmp_path, files=2)
+    go_on(pipeline, tmp_path)
+    assert_same(results(tmp_path, 2), batch(spark, tmp_path, keys, COUNTS))
+
+
+def test_keys_of_the_same_names_go_by_name_and_sources_are_continued_together(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    both = [tmp_path / "left", tmp_path / "right"]
+    for work in both:
+        add_input(work, files=2, seed=1 + both.index(work))
+
+    def union() -> DataFrame:
+        return stream(spark, both[0]).union(stream(spark, both[1]))
+
+    old = run_spark(union().groupBy("word", "size").agg(F.count("*"), F.sum("amount")), tmp_path)
+    pipeline = hf.stream(union()).key_by("size", "word").aggregate(**COUNTS)
+    one = hf.stream(stream(spark, both[0])).key_by("size", "word").aggregate(**COUNTS)
+    with pytest.raises(hf.InputError, match="reads 2 sources, the program 1"):
+        adopt(one, "moved", tmp_path / "ck", old)
+    adopt(pipeline, "moved", tmp_path / "ck", old)
+    add_input(both[1], files=1, seed=7)
+    go_on(pipeline.write_to(hf.sinks.noop()), tmp_path)
+    rows = spark.read.parquet(*(str(work / "in") for work in both))
+    expected = rows.groupBy("size", "word").agg(F.count("*").alias("n"), F.sum("amount"))
+    assert_same(results(tmp_path, 2), support.by_key(expected.toArrow().to_pylist(), 2))

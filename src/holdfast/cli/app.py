@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from holdfast.cli.adopt import adopt
 from holdfast.cli.checkpoints import checkpoints
 from holdfast.cli.demo import demo
 from holdfast.cli.show import errors
@@ -57,7 +58,7 @@ app = typer.Typer(
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
-    """Look into the checkpoints of Holdfast pipelines."""
+    """Look into the checkpoints of Holdfast pipelines, and make them of Spark's."""
     del debug  # read by the group, which sees every error
 
 
@@ -65,3 +66,4 @@ app.command()(demo)
 app.command()(checkpoints)
 app.command()(verify)
 app.command()(state)
+app.command()(adopt)

@@ -71,6 +71,9 @@ class OldQuery:
                 f"the query at {where} has not committed any batch",
                 hint="there is nothing to adopt: start the moved job with a new checkpoint_dir",
             )
+        # Spark finds state files with ids in their names only if told to look for them.
+        version = files.read(f"commits/{batch}").split(b"\n", 1)[0].decode().removeprefix("v")
+        session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", version)
         return cls(session, where, batch, planned)
 
     def operator(self, wanted: int | None) -> StatefulOperator:
@@ -210,6 +213,12 @@ class _Files:
     def size(self, folder: str) -> int:
         at = self._at(folder)
         return int(self._system.getContentSummary(at).getLength())
+
+    def read(self, relative: str) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="holdfast-adopt-") as folder:
+            path = Path(folder) / "file"
+            self.fetch(relative, path)
+            return path.read_bytes()
 
     def fetch(self, relative: str, to: Path) -> None:
         if not self.exists(relative):

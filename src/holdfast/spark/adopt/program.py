@@ -13,6 +13,7 @@ from holdfast.errors import InputError
 from holdfast.operators.base import Operator
 from holdfast.spark.adopt.aggregate import our_buffers
 from holdfast.spark.adopt.keys import hash_and_keys, unpacked
+from holdfast.spark.adopt.kinds import check_kind
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
 from holdfast.spark.adopt.tables import AdoptedTable
 from holdfast.spark.lift import AggregatePlan, plan_aggregate
@@ -20,7 +21,7 @@ from holdfast.spark.lift import AggregatePlan, plan_aggregate
 if TYPE_CHECKING:
     from holdfast.stream import AggregatedStream, Pipeline
 
-__all__ = ["Adopter", "adopter_of", "check_operator", "count_sources"]
+__all__ = ["Adopter", "adopter_of", "count_sources"]
 
 
 class Adopter(Protocol):
@@ -64,31 +65,6 @@ def _streaming_leaves(node: Any) -> Iterator[Any]:
         yield from _streaming_leaves(children.apply(index))
 
 
-def check_operator(chosen: StatefulOperator, spark_name: str, program: str) -> None:
-    """Refuse the state of an operator of another kind."""
-    if chosen.name != spark_name:
-        known = _OPERATORS.get(chosen.name, chosen.name)
-        raise InputError(
-            f"operator {chosen} of the old query is {known}, and the program is {program}",
-            hint="choose another operator with operator=…, or a program of the same kind; "
-            "what can be adopted is in docs/adopt.md",
-        )
-
-
-_OPERATORS = {
-    "stateStoreSave": "groupBy().agg()",
-    "dedupe": "dropDuplicates()",
-    "dedupeWithinWatermark": "dropDuplicatesWithinWatermark()",
-    "symmetricHashJoin": "a join of two streams",
-    "sessionWindowStateStoreSaveExec": "groupBy(session_window())",
-    "globalLimit": "limit()",
-    "flatMapGroupsWithState": "flatMapGroupsWithState()",
-    "applyInPandasWithState": "applyInPandasWithState()",
-    "transformWithStateExec": "transformWithState()",
-    "transformWithStateInPySparkExec": "transformWithState()",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class _AggregateAdopter:
     frame: DataFrame
@@ -99,7 +75,7 @@ class _AggregateAdopter:
         return self.plan.operator
 
     def tables(self, old: OldQuery, chosen: StatefulOperator) -> list[AdoptedTable]:
-        check_operator(chosen, "stateStoreSave", "aggregate()")
+        check_kind(chosen, ("stateStoreSave",), "aggregate()")
         state, (keys, values) = unpacked(old.state(chosen), "key", "value")
         table = self.plan.operator.tables[0]
         # One total over everything is keyed by a constant in the program, which needs no input.
