@@ -6,10 +6,11 @@ Thin on purpose: these objects only remember what was said. The work is in the r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,10 +18,24 @@ if TYPE_CHECKING:
 
     from holdfast.aggregates import Aggregate
     from holdfast.checkpoint.coordinator import CheckpointEvent
+    from holdfast.checkpoint.time import Watermark
+    from holdfast.operators.process.batch import BatchProcess
+    from holdfast.operators.process.keyed import KeyedProcess
     from holdfast.sinks.base import Sink
+    from holdfast.spark.plan import Plan
     from holdfast.spark.query import Query
 
-__all__ = ["AggregatedStream", "KeyedStream", "Pipeline", "Stream", "configure", "stream"]
+__all__ = [
+    "AggregatedStream",
+    "ConnectedStream",
+    "KeyedStream",
+    "Pipeline",
+    "ProcessedStream",
+    "ResultStream",
+    "Stream",
+    "configure",
+    "stream",
+]
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -50,32 +65,112 @@ def stream(df: DataFrame) -> Stream:
 
 
 @dataclass(frozen=True)
+class WatermarkSpec:
+    """What ``with_watermark`` was told."""
+
+    column: str
+    delay_ms: int
+    lateness_ms: int
+    idle_ms: int | None
+
+
+@dataclass(frozen=True)
 class Stream:
     """Rows on their way. Every step takes any PySpark code that needs no state."""
 
     df: DataFrame
+    watermark: WatermarkSpec | None = None
 
     def select(self, *columns: str | Column) -> Stream:
         """Like ``DataFrame.select``."""
-        return stream(self.df.select(*columns))
+        return self._then(self.df.select(*columns))
 
     def filter(self, condition: str | Column) -> Stream:
         """Like ``DataFrame.filter``."""
-        return stream(self.df.filter(condition))
+        return self._then(self.df.filter(condition))
 
     def with_column(self, name: str, column: Column) -> Stream:
         """Like ``DataFrame.withColumn``."""
-        return stream(self.df.withColumn(name, column))
+        return self._then(self.df.withColumn(name, column))
 
     def transform(self, fn: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> Stream:
         """Apply any function from DataFrame to DataFrame that adds no state of Spark's."""
-        return stream(fn(self.df, *args, **kwargs))
+        return self._then(fn(self.df, *args, **kwargs))
+
+    def with_watermark(
+        self,
+        column: str,
+        delay: str | float,
+        *,
+        allowed_lateness: str | float = 0,
+        idle_timeout: str | float | None = None,
+    ) -> Stream:
+        """Say when rows happened, and how far they may be out of order.
+
+        The watermark is the greatest time seen, less ``delay``; of several streams the least one
+        counts, unless a stream has had no rows for ``idle_timeout``. Rows at or before the
+        watermark less ``allowed_lateness`` go to the side output ``late``.
+        """
+        from holdfast.spark.process import check_event_time
+
+        check_event_time(self.df, column)
+
+        def ms(value: str | float, what: str) -> int:
+            return round(parse_duration(value, what) * 1000)
+
+        idle = None if idle_timeout is None else ms(idle_timeout, "idle_timeout")
+        spec = WatermarkSpec(
+            column, ms(delay, "delay"), ms(allowed_lateness, "allowed_lateness"), idle
+        )
+        return replace(self, watermark=spec)
 
     def key_by(self, *columns: str | Column) -> KeyedStream:
         """Say what rows are grouped by: names, or expressions with an alias."""
         if not columns:
             raise InputError("key_by needs at least one column", hint='say key_by("word")')
         return KeyedStream(self, tuple(columns))
+
+    def _then(self, df: DataFrame) -> Stream:
+        from holdfast.spark.process import check_event_time
+
+        checked = stream(df)
+        if self.watermark is not None:
+            check_event_time(df, self.watermark.column)
+        return replace(checked, watermark=self.watermark)
+
+
+class ResultStream:
+    """What an operator puts out, epoch by epoch."""
+
+    def write_to(self, *sinks: Sink, **side_outputs: Sink) -> Pipeline:
+        """Send the output to one sink or several, and side outputs, by name, to theirs."""
+        if not sinks and not side_outputs:
+            raise InputError("write_to needs a sink", hint='say write_to(hf.sinks.parquet("out"))')
+        known = self.plan().operator.side_schemas
+        for name in side_outputs:
+            if name not in known:
+                raise InputError(
+                    f"there is no side output {name!r}",
+                    hint=f"there is: {', '.join(known)}" if known else "this stream has none",
+                )
+        return Pipeline(self, sinks, dict(side_outputs))
+
+    def plan(self) -> Plan:
+        """How rows reach the operator, and the operator; made anew for every start."""
+        raise NotImplementedError
+
+    @property
+    def frame(self) -> DataFrame:
+        """The DataFrame that the query streams."""
+        raise NotImplementedError
+
+    @property
+    def watermarks(self) -> dict[str, Watermark]:
+        """How the watermark of each source moves."""
+        return {}
+
+    def checkpoint_complete(self, epoch: int) -> None:
+        """A checkpoint that holds the state after ``epoch`` is in the log."""
 
 
 @dataclass(frozen=True)
@@ -87,35 +182,104 @@ class KeyedStream:
 
     def aggregate(self, **aggregates: Aggregate) -> AggregatedStream:
         """Keep aggregates per key; every epoch puts out the changed keys with their new values."""
-        from holdfast.spark.lift import plan_aggregate
-
         if not aggregates:
             raise InputError("aggregate needs at least one aggregate", hint="say n=hf.count()")
+        aggregated = AggregatedStream(self, dict(aggregates))
         # Planned here once so that a wrong column or type is reported where it was written.
-        plan_aggregate(self.source.df, "aggregate", self.keys, aggregates)
-        return AggregatedStream(self, dict(aggregates))
+        aggregated.plan()
+        return aggregated
+
+    def process(
+        self, process: KeyedProcess | BatchProcess, output: object = None
+    ) -> ProcessedStream:
+        """Run user code per key (``KeyedProcess``) or on columns (``BatchProcess``).
+
+        ``output``, the columns put out, may also be declared in the process.
+        """
+        return ProcessedStream(self, process, output).checked()
+
+    def connect(self, control: Stream) -> ConnectedStream:
+        """Connect a control stream, whose rows every partition gets."""
+        return ConnectedStream(self, control)
 
 
 @dataclass(frozen=True)
-class AggregatedStream:
+class ConnectedStream:
+    """Keyed rows beside those of a control stream."""
+
+    keyed: KeyedStream
+    control: Stream
+
+    def broadcast(self, process: KeyedProcess, output: object = None) -> ProcessedStream:
+        """Run a process whose broadcast state the control stream updates."""
+        return ProcessedStream(self.keyed, process, output, self.control).checked()
+
+
+@dataclass(frozen=True)
+class AggregatedStream(ResultStream):
     """Changed keys with their new values, epoch by epoch."""
 
     keyed: KeyedStream
     aggregates: dict[str, Aggregate]
 
-    def write_to(self, *sinks: Sink) -> Pipeline:
-        """Send the output to one sink or several."""
-        if not sinks:
-            raise InputError("write_to needs a sink", hint='say write_to(hf.sinks.parquet("out"))')
-        return Pipeline(self, sinks)
+    def plan(self) -> Plan:
+        """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.lift import plan_aggregate
+
+        return plan_aggregate(self.keyed.source.df, "aggregate", self.keyed.keys, self.aggregates)
+
+    @property
+    def frame(self) -> DataFrame:
+        """The DataFrame that the query streams."""
+        return self.keyed.source.df
+
+
+@dataclass(frozen=True)
+class ProcessedStream(ResultStream):
+    """What a process puts out, epoch by epoch."""
+
+    keyed: KeyedStream
+    process: KeyedProcess | BatchProcess
+    output: object = None
+    control: Stream | None = None
+
+    def checked(self) -> ProcessedStream:
+        """Itself, if it can be planned."""
+        self.plan()
+        return self
+
+    def plan(self) -> Plan:
+        """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.process import plan_process
+
+        return plan_process(self.keyed, self.process, self.output, self.control)
+
+    @property
+    def frame(self) -> DataFrame:
+        """The DataFrame that the query streams."""
+        from holdfast.spark.process import connected_frame
+
+        return connected_frame(self.keyed.source, self.control)
+
+    @property
+    def watermarks(self) -> dict[str, Watermark]:
+        """How the watermark of each source moves."""
+        from holdfast.spark.process import watermarks
+
+        return watermarks(self.keyed.source, self.control)
+
+    def checkpoint_complete(self, epoch: int) -> None:
+        """Tell the process."""
+        self.process.checkpoint_complete(epoch)
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """A whole pipeline, ready to start."""
 
-    source: AggregatedStream
+    source: ResultStream
     sinks: tuple[Sink, ...]
+    side_outputs: dict[str, Sink] = field(default_factory=dict)
 
     def start(
         self,
@@ -133,6 +297,7 @@ class Pipeline:
         memory_bytes: int = 256 << 20,
         local_dir: str | Path | None = None,
         from_entry: int | None = None,
+        clock: Callable[[], int] | None = None,
         on_checkpoint: Callable[[CheckpointEvent], None]
         | Sequence[Callable[[CheckpointEvent], None]] = (),
     ) -> Query:
@@ -148,6 +313,7 @@ class Pipeline:
         - ``memory_bytes``: what a task may hold of an epoch's rows before it spills.
         - ``local_dir``: where this host keeps its copy of state, ideally across restarts.
         - ``from_entry``: start from this older log entry instead of the last.
+        - ``clock``: gives processing time in ms since 1970; by default the driver's own clock.
         - ``on_checkpoint``: called when a checkpoint is complete or has failed.
         """
         from holdfast.spark.options import Options
@@ -168,6 +334,7 @@ class Pipeline:
             memory_bytes=memory_bytes,
             local_dir=local_dir,
             from_entry=from_entry,
+            clock=clock,
             on_checkpoint=callbacks,
         )
         return start_pipeline(self, options)

@@ -27,6 +27,7 @@ from holdfast.checkpoint.retention import (
 )
 from holdfast.errors import FencedError, HoldfastError, InternalError, StorageError
 from holdfast.failpoints import failpoint
+from holdfast.state.expiry import TableClock
 from holdfast.state.schema import SchemaRecord
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage
@@ -49,8 +50,11 @@ class StoreResult:
 class Storer(Protocol):
     """Makes stored forms of runs; the Spark room implements it with background jobs."""
 
-    def store(self, version: Version) -> StoreResult:
-        """Give every run of ``version`` that has none a stored form, as far as it goes."""
+    def store(self, version: Version, clock: TableClock | None) -> StoreResult:
+        """Give every run of ``version`` that has none a stored form, as far as it goes.
+
+        What has expired by the version's clock need not be stored.
+        """
 
 
 class Publisher(Protocol):
@@ -145,7 +149,7 @@ class Coordinator:
 
     def _write(self, snapshot: Snapshot, began: float) -> Checkpoint:
         failpoint("checkpoint.start")
-        stored = self.storer.store(snapshot.version)
+        stored = self.storer.store(snapshot.version, snapshot.clock)
         failpoint("checkpoint.after_store")
         # Also after an error: what was stored is not stored again by the next attempt.
         self.ledger.install(stored.changes)

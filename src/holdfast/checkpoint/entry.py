@@ -54,6 +54,12 @@ class EpochRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     watermark_ms: int | None = None
     offsets: str = ""
     """Spark's offsets/<epoch> file: the end of the epoch's range in every source."""
+    previous_watermark_ms: int | None = None
+    """The watermark of the epoch before."""
+    event_times: dict[str, int] = msgspec.field(default_factory=dict)
+    """Per source with a watermark the greatest event time seen up to this epoch, in ms."""
+    active_ms: dict[str, int] = msgspec.field(default_factory=dict)
+    """Per such source the processing time when it last had rows."""
 
 
 class SegmentRef(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from holdfast.checkpoint.entry import Checkpoint, EpochRecord, StagedOutput
+from holdfast.state.expiry import TableClock
 from holdfast.state.version import Change, Version
 
 __all__ = ["Ahead", "Ledger", "Snapshot"]
@@ -30,6 +31,8 @@ class Snapshot:
     position: Mapping[str, bytes]
     """Spark's checkpoint files after the epoch."""
     state_rows: int
+    clock: TableClock | None = None
+    """The times of the version's epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,9 @@ class Ahead:
 class Ledger:
     """The live state of a pipeline on its driver."""
 
-    def __init__(self, version: Version, state_rows: int = 0) -> None:
+    def __init__(
+        self, version: Version, state_rows: int = 0, clock: TableClock | None = None
+    ) -> None:
         self._lock = threading.RLock()
         self._version = version
         self._state_rows = state_rows
@@ -56,6 +61,13 @@ class Ledger:
         self._busy: set[str] = set()
         self._epoch_reads: frozenset[str] | None = None
         self._queued: list[Change] = []
+        self._clock = clock
+
+    @property
+    def clock(self) -> TableClock | None:
+        """The times of the newest version's epoch: what a merge may drop goes by them."""
+        with self._lock:
+            return self._clock
 
     @property
     def version(self) -> Version:
@@ -86,7 +98,19 @@ class Ledger:
                 self._staged.setdefault(sink, []).extend(outputs)
             self._position = position
             self._state_rows += new_keys
+            self._clock = _clock_of(record)
             return self._version
+
+    def skip_epoch(self, record: EpochRecord, position: Mapping[str, bytes]) -> None:
+        """Version e−1 is version e too: nothing happened, and no entry need say so."""
+        with self._lock:
+            self._version = self._version.apply((), record.epoch)
+            self._install_queued()
+            self._clock = _clock_of(record)
+            if self._epochs:
+                # The next entry is for this epoch, so its records must end with it.
+                self._epochs.append(record)
+                self._position = position
 
     def install(self, changes: Iterable[Change]) -> None:
         """Apply background changes as far as they still fit (compare and swap).
@@ -112,7 +136,12 @@ class Ledger:
                 return None
             staged = {sink: tuple(outputs) for sink, outputs in self._staged.items()}
             return Snapshot(
-                self._version, tuple(self._epochs), staged, self._position, self._state_rows
+                self._version,
+                tuple(self._epochs),
+                staged,
+                self._position,
+                self._state_rows,
+                self._clock,
             )
 
     def covered(self, entry: Checkpoint) -> None:
@@ -198,3 +227,7 @@ class Ledger:
             runs = [*self._version.runs().values(), *(c.output for c in self._queued if c.output)]
             staged = (o.name for outputs in self.staged().values() for o in outputs)
             return {run.stored.object for run in runs if run.stored} | set(staged)
+
+
+def _clock_of(record: EpochRecord) -> TableClock:
+    return TableClock(record.processing_time_ms, record.watermark_ms)

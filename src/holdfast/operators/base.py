@@ -7,19 +7,30 @@ Pure: no Spark, no files, no clock. The same operator and input always give the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
 import pyarrow as pa
 
-from holdfast.state.hashing import Hashes
+from holdfast.state.hashing import Hashes, HashRange
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import TableSchema
-from holdfast.state.view import Found
+from holdfast.state.view import Found, FoundMany
 
-__all__ = ["Clock", "Found", "Operator", "StateReader", "Update"]
+__all__ = [
+    "Clock",
+    "Found",
+    "FoundMany",
+    "Operator",
+    "Place",
+    "Received",
+    "Session",
+    "StateReader",
+    "Update",
+]
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -28,13 +39,42 @@ class Clock(msgspec.Struct, frozen=True):
     epoch: int
     processing_time_ms: int
     watermark_ms: int | None = None
+    """No row is expected any more at or before this event time."""
+    previous_watermark_ms: int | None = None
+    """The watermark of the epoch before."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Which part of an epoch a task does."""
+
+    partition: int
+    partitions: int
+    range: HashRange
 
 
 class StateReader(Protocol):
-    """The state before this epoch, as far as a task may see it."""
+    """The state before this epoch, as far as a task may see it; what has expired is hidden."""
 
     def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
         """Find the rows of these distinct keys, which are sorted by (hash, key)."""
+
+    def lookup_prefix(self, table: str, hashes: Hashes, keys: pa.Table, limit: int) -> FoundMany:
+        """Find all rows under each of these keys, but for keys with more than ``limit`` of them."""
+
+    def scan_prefix(self, table: str, key_hash: int, key: pa.Table) -> Iterator[pa.Table]:
+        """All rows under one key, in pieces."""
+
+    def scan(self, table: str) -> Iterator[pa.Table]:
+        """All rows of a table, of every partition."""
+
+    def due(self, table: str, until_ms: int, within: HashRange) -> pa.Table:
+        """The rows of a timed table up to a time whose key hash lies in the range."""
+
+    def first_time(self, table: str, after_ms: int | None) -> int | None:
+        """The earliest time in a timed table after another, in this task's range."""
+
+    def overlaid(self, changes: Mapping[str, Sequence[pa.Table]]) -> StateReader:
+        """The same state with newer rows on top, per table newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +82,44 @@ class Update:
     """What an operator made of some rows."""
 
     changes: Mapping[str, pa.Table]
-    """Per table the new rows, in its Arrow schema, sorted by (hash, key), a key once."""
+    """Per table the new rows, in its Arrow schema, sorted by (hash, key), a key once. Rows of timed
+    tables may come in any order."""
     output: pa.Table
     """Rows for the next operator or the sink, in :attr:`Operator.output_schema`."""
     new_keys: int
     """How many keys had no state before (less those deleted)."""
+    sides: Mapping[str, pa.Table] = field(default_factory=dict)
+    """Rows of side outputs, by name."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What user code counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What an operator makes of rows as they come in, before they are sorted."""
+
+    rows: pa.Table
+    sides: Mapping[str, pa.Table] = field(default_factory=dict)
+    """Rows that go out at once, such as late ones."""
+    control: pa.Table | None = None
+    """Rows for every partition."""
+    greatest_ms: Mapping[str, int] = field(default_factory=dict)
+    """Per source the greatest event time among the rows."""
+
+
+class Session:
+    """An operator at work in one task; :meth:`Operator.open` makes it."""
+
+    def control(self, rows: pa.Table) -> None:
+        """Take rows that every partition gets, before any others."""
+        raise NotImplementedError
+
+    def update(self, rows: SortedRows, within: HashRange) -> Update:
+        """Fold all rows of some keys into the state; ``within`` holds them, and timers that are due."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The task is done, or has failed."""
 
 
 class Operator(ABC):
@@ -54,6 +127,15 @@ class Operator(ABC):
 
     id: str
     """Stable name of the operator in its pipeline."""
+
+    needs_ticks: bool = False
+    """Whether epochs without rows can change something: timers, expiry."""
+
+    deletes: bool = False
+    """Whether its changes may have tombstones."""
+
+    side_schemas: Mapping[str, pa.Schema] = MappingProxyType({})
+    """The columns of each side output."""
 
     @property
     @abstractmethod
@@ -70,14 +152,40 @@ class Operator(ABC):
     def output_schema(self) -> pa.Schema:
         """The columns of its output."""
 
+    @property
+    def key_columns(self) -> int:
+        """How many columns behind the hash are the key."""
+        return len(self.tables[0].keys)
+
     @abstractmethod
     def describe(self) -> str:
         """What it computes, a line per key and value: a restart must bring the same."""
+
+    def receive(self, rows: pa.Table, clock: Clock) -> Received:
+        """Look at rows as they come in; by default they are taken as they are."""
+        del clock
+        return Received(rows)
 
     def combine(self, rows: SortedRows) -> SortedRows:
         """Shrink rows of equal keys before they are kept or spilled; by default nothing."""
         return rows
 
-    @abstractmethod
+    def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
+        """Begin the work of one task."""
+        del place
+        return _PlainSession(self, state, clock)
+
     def update(self, rows: SortedRows, state: StateReader, clock: Clock) -> Update:
         """Fold all rows of some keys into the state."""
+        raise NotImplementedError
+
+
+@dataclass
+class _PlainSession(Session):
+    operator: Operator
+    state: StateReader
+    clock: Clock
+
+    def update(self, rows: SortedRows, within: HashRange) -> Update:
+        del within
+        return self.operator.update(rows, self.state, self.clock)

@@ -25,6 +25,7 @@ from holdfast.checkpoint.ledger import Ledger
 from holdfast.errors import HoldfastError, StorageError
 from holdfast.failpoints import failpoint
 from holdfast.recovery.opener import RunOpener, local_path
+from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE, HashRange, partition_range
 from holdfast.state.local import LocalRunWriter
 from holdfast.state.merge import merge_runs, merged_schema
@@ -114,26 +115,28 @@ class BackgroundJobs:
     host: str
     partitions: int
 
-    def store(self, version: Version) -> StoreResult:
+    def store(self, version: Version, clock: TableClock | None) -> StoreResult:
         """See :class:`holdfast.checkpoint.coordinator.Storer`."""
-        return self._run(plan_store(version, self.partitions), "store")
+        return self._run(plan_store(version, self.partitions), "store", clock)
 
     def compact(self) -> int:
         """Merge stored runs of the newest version where worthwhile; how many runs were made."""
+        # The clock first: a version may be newer than it, never older.
+        clock = self.ledger.clock
         pieces = plan_compaction(self.ledger.version, self.partitions)
-        result = self._run(pieces, "merge")
+        result = self._run(pieces, "merge", clock)
         self.ledger.install(result.changes)
         if result.error is not None:
             logger.warning("merging runs failed and will be tried again: %s", result.error)
         return len(result.changes)
 
-    def _run(self, pieces: Sequence[Piece], what: str) -> StoreResult:
+    def _run(self, pieces: Sequence[Piece], what: str, clock: TableClock | None) -> StoreResult:
         if not pieces:
             return StoreResult(())
         names = {s.run.name for piece in pieces for s in piece.segments}
         try:
             with self.ledger.busy(names):
-                results = self._job(pieces, what)
+                results = self._job(pieces, what, clock)
         except (PySparkException, Py4JError) as error:
             reason = str(error).strip().partition("\n")[0]
             return StoreResult((), StorageError(f"the Spark job to {what} runs failed: {reason}"))
@@ -150,8 +153,18 @@ class BackgroundJobs:
         failed = StorageError("; ".join(errors)) if errors else None
         return StoreResult(tuple(changes), failed)
 
-    def _job(self, pieces: Sequence[Piece], what: str) -> list[PieceResult]:
-        work = _Work(tuple(pieces), self.schemas, self.storage, self.folder, self.claim, self.host)
+    def _job(
+        self, pieces: Sequence[Piece], what: str, clock: TableClock | None
+    ) -> list[PieceResult]:
+        work = _Work(
+            tuple(pieces),
+            self.schemas,
+            self.storage,
+            self.folder,
+            self.claim,
+            self.host,
+            clock,
+        )
         size = sum(s.size_bytes for piece in pieces for s in piece.segments)
         if size <= _SMALL_BYTES and self._local():
             # Cheaper here than a Spark job, and the driver is on the host that holds the runs.
@@ -183,6 +196,8 @@ class _Work:
     folder: Path
     claim: int
     host: str
+    clock: TableClock | None
+    """The version's times: what has expired by them is dropped."""
 
     def do(self, index: int) -> PieceResult:
         """Merge and store one piece; an error is a result, so that the other pieces count."""
@@ -197,11 +212,18 @@ class _Work:
         schema = self.schemas[piece.table]
         opened = [(opener.open(s.run), s.range) for s in piece.segments]
         arrow = merged_schema(schema, opened, drop_tombstones=piece.oldest)
-        tables = merge_runs(schema, opened, piece.range, drop_tombstones=piece.oldest)
         newest = piece.segments[0]
         alone = len(piece.segments) == 1 and newest.range == newest.run.range
-        if alone and not (piece.oldest and newest.run.tombstones):
-            # The local form is there already and stays, under the same name.
+        alone = alone and not (piece.oldest and newest.run.tombstones)
+        tables = merge_runs(
+            schema,
+            opened,
+            piece.range,
+            drop_tombstones=piece.oldest,
+            clock=None if alone else self.clock,
+        )
+        if alone:
+            # The local form is there already and stays, under the same name and with the same rows.
             return self._put(newest.run, tables, arrow)
         name = f"{self.claim}-{newest.run.last_epoch}-{uuid.uuid4().hex[:16]}"
         writer = LocalRunWriter(local_path(self.folder, name), arrow)

@@ -15,22 +15,22 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import col, expr
+from pyspark.sql.functions import col
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.util import PythonEvalType
 
 from holdfast.checkpoint.entry import EpochRecord, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.checkpoint.time import PipelineTime
 from holdfast.errors import InternalError
 from holdfast.failpoints import failpoint
 from holdfast.operators.base import Clock
 from holdfast.sinks.base import Stager
-from holdfast.spark.lift import AggregatePlan
 from holdfast.spark.pacing import Pacing, Shape
+from holdfast.spark.plan import Plan
 from holdfast.spark.session import QUERY_SETTINGS
 from holdfast.spark.task import TaskReport, TaskSpec, run_task
-from holdfast.state.hashing import FULL_RANGE, partition_sql
-from holdfast.state.schema import HASH
+from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.version import Version
 from holdfast.storage import Storage
 
@@ -85,6 +85,11 @@ class EpochProgress:
     """State read from checkpoint storage because this host didn't have it."""
     seconds: Mapping[str, float]
     """Per phase: plan, job, and summed over tasks receive, state, stage, merge; and total."""
+    watermark_ms: int | None = None
+    late_rows: int = 0
+    """Rows at or before the watermark, which went to the side output ``late``."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What user code counted with ``ctx.metrics``."""
     last_checkpoint: int | None = None
     """The newest epoch that a log entry holds."""
 
@@ -93,7 +98,7 @@ class EpochProgress:
 class EpochLoop:
     """Runs epochs of a pipeline with one stateful operator."""
 
-    plan: AggregatePlan
+    plan: Plan
     ledger: Ledger
     storage: Storage
     claim: int
@@ -103,6 +108,11 @@ class EpochLoop:
     reports: Reports
     memory_bytes: int
     retire_local: Callable[[], None]
+    time: PipelineTime
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """Which sinks get a side output, and its name."""
+    next_due: Mapping[str, int] | None = None
+    """Per kind of time when the next timer may be due; None if that isn't known."""
     host: str = field(default_factory=socket.gethostname)
     _configured: bool = False
     _last_shape: Shape | None = None
@@ -113,14 +123,19 @@ class EpochLoop:
         """Process one micro-batch: version e−1 becomes version e, or nothing happens."""
         began = time.perf_counter()
         self._configure(batch)
-        clock = Clock(record.epoch, record.processing_time_ms, record.watermark_ms)
+        clock = Clock(
+            record.epoch,
+            record.processing_time_ms,
+            record.watermark_ms,
+            record.previous_watermark_ms,
+        )
         shape = self._shape(batch)
         with self.ledger.epoch() as (version, mergeable):
             spec = self._spec(clock, shape, version, mergeable)
             self.reports.take()
-            frame, source_rows = self._lifted(batch, shape)
+            frame, source_rows = self._lifted(batch, shape, first=version.epoch < 0)
             job = _map_in_arrow(
-                self._shuffled(frame, shape),
+                self.plan.partitioned(frame, shape),
                 self.plan.operator.input_schema.names,
                 _task_function(spec, self.reports.accumulator),
             )
@@ -143,7 +158,7 @@ class EpochLoop:
             for phase, spent in report.seconds.items():
                 seconds[phase] = seconds.get(phase, 0.0) + spent
         seconds["total"] = time.perf_counter() - began
-        return self._progress(record.epoch, rows, shape, reports, seconds)
+        return self._progress(record, rows, shape, reports, seconds)
 
     def _shape(self, batch: DataFrame) -> Shape:
         # In foreachBatch a batch is an RDD already, so asking for its partitions plans nothing.
@@ -178,17 +193,29 @@ class EpochLoop:
             mergeable=mergeable,
             stagers=self.stagers,
             memory_bytes=self.memory_bytes,
+            outputs=self.outputs,
         )
 
-    def _lifted(self, batch: DataFrame, shape: Shape) -> tuple[DataFrame, Callable[[], int] | None]:
+    def _lifted(
+        self, batch: DataFrame, shape: Shape, *, first: bool
+    ) -> tuple[DataFrame, Callable[[], int] | None]:
         if shape.preaggregate:
             return self.plan.preaggregate(batch)
-        return self.plan.lift(batch), None
+        return self.plan.lift(batch, first=first), None
 
-    def _shuffled(self, frame: DataFrame, shape: Shape) -> DataFrame:
-        if not shape.shuffle:
-            return frame.coalesce(1)
-        return frame.repartitionById(shape.partitions, expr(partition_sql(HASH, shape.partitions)))
+    def is_due(self, record: EpochRecord) -> bool:
+        """Whether an epoch without input may have something to do all the same."""
+        if self.next_due is None or self.ledger.version.epoch < 0:
+            return True
+        now = {"processing": record.processing_time_ms, "event": record.watermark_ms}
+        return any(
+            (clock := now[kind]) is not None and ms <= clock for kind, ms in self.next_due.items()
+        )
+
+    def skip(self, record: EpochRecord, position: Mapping[str, bytes]) -> None:
+        """An epoch without input, in which nothing is due: version e is version e−1."""
+        with self.ledger.epoch():
+            self.ledger.skip_epoch(self.time.end(record, {}), position)
 
     def _record(
         self,
@@ -202,8 +229,16 @@ class EpochLoop:
             for sink, output in report.staged.items():
                 staged.setdefault(sink, []).append(output)
         changes = [change for report in reports for change in report.changes]
+        greatest: dict[str, int] = {}
+        due: dict[str, int] = {}
+        for report in reports:
+            for source, ms in report.greatest_ms.items():
+                greatest[source] = max(ms, greatest.get(source, ms))
+            for kind, ms in report.next_due.items():
+                due[kind] = min(ms, due.get(kind, ms))
+        self.next_due = due
         self.ledger.record_epoch(
-            msgspec.structs.replace(record, rows=rows),
+            self.time.end(msgspec.structs.replace(record, rows=rows), greatest),
             changes,
             staged,
             position,
@@ -212,15 +247,19 @@ class EpochLoop:
 
     def _progress(
         self,
-        epoch: int,
+        record: EpochRecord,
         rows: int,
         shape: Shape,
         reports: list[TaskReport],
         seconds: Mapping[str, float],
     ) -> EpochProgress:
         version = self.ledger.version
+        metrics: dict[str, float] = {}
+        for report in reports:
+            for name, amount in report.metrics.items():
+                metrics[name] = metrics.get(name, 0) + amount
         return EpochProgress(
-            epoch=epoch,
+            epoch=record.epoch,
             rows=rows,
             keys=sum(r.keys for r in reports),
             state_rows=self.ledger.state_rows,
@@ -230,6 +269,9 @@ class EpochLoop:
             spilled_bytes=sum(r.spilled_bytes for r in reports),
             fetched_bytes=sum(r.fetched_bytes for r in reports),
             seconds=seconds,
+            watermark_ms=record.watermark_ms,
+            late_rows=sum(r.late_rows for r in reports),
+            metrics=metrics,
         )
 
 

@@ -16,9 +16,11 @@ from holdfast.operators.aggregate import AggregateOperator
 from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.operators.sketch import datasketches
 from holdfast.spark.buffers import clean, grouped, lifted, must_group
+from holdfast.spark.pacing import Shape
 from holdfast.spark.preaggregate import Preaggregated, group_partitions
 from holdfast.spark.resolve import Resolved, Resolver
 from holdfast.spark.types import spark_schema
+from holdfast.state.hashing import partition_sql
 from holdfast.state.schema import HASH
 
 __all__ = ["AggregatePlan", "plan_aggregate"]
@@ -45,8 +47,21 @@ class AggregatePlan:
         """Whether rows can't be lifted one by one."""
         return self.row_buffers is None
 
-    def lift(self, batch: DataFrame) -> DataFrame:
+    @property
+    def may_preaggregate(self) -> bool:
+        """Whether rows can be grouped before they are sent: always."""
+        return True
+
+    def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
+        """Every row where its key's partition is."""
+        if not shape.shuffle:
+            return frame.coalesce(1)
+        where = F.expr(partition_sql(HASH, shape.partitions))
+        return frame.repartitionById(shape.partitions, where)
+
+    def lift(self, batch: DataFrame, *, first: bool = False) -> DataFrame:
         """One buffer row per row: hash (a bigint with the bits of the hash), keys, buffers."""
+        del first
         if self.row_buffers is None:
             raise ValueError(f"{self.operator.id!r} needs pre-aggregation")
         return batch.select(*self.keys, *self.row_buffers)

@@ -36,6 +36,7 @@ class Options:
     memory_bytes: int
     local_dir: Path
     from_entry: int | None
+    clock: Callable[[], int] | None
     on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...]
 
     @classmethod
@@ -55,6 +56,7 @@ class Options:
         memory_bytes: int,
         local_dir: str | Path | None,
         from_entry: int | None,
+        clock: Callable[[], int] | None,
         on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...],
     ) -> Options:
         """Check and convert what the user wrote."""
@@ -95,5 +97,6 @@ class Options:
             memory_bytes=memory_bytes,
             local_dir=default_local_dir() if local_dir is None else Path(local_dir),
             from_entry=from_entry,
+            clock=clock,
             on_checkpoint=on_checkpoint,
         )

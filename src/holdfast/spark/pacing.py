@@ -35,9 +35,12 @@ class Pacing:
     Shape(partitions=1, preaggregate=False, shuffle=False)
     """
 
-    def __init__(self, partitions: int, *, must_preaggregate: bool = False) -> None:
+    def __init__(
+        self, partitions: int, *, must_preaggregate: bool = False, may_preaggregate: bool = True
+    ) -> None:
         self.partitions = partitions
         self.must_preaggregate = must_preaggregate
+        self.may_preaggregate = may_preaggregate
         self._received: int | None = None
         self._ratio: float | None = None
         self._source_rows = 0
@@ -52,7 +55,7 @@ class Pacing:
         if self._source_rows < _TINY_ROWS:
             return Shape(1, self.must_preaggregate, shuffle=False)
         wanted = -(-self._received // _ROWS_PER_TASK)
-        pays = self._ratio is not None and self._ratio < _WORTHWHILE
+        pays = self.may_preaggregate and self._ratio is not None and self._ratio < _WORTHWHILE
         return Shape(min(self.partitions, max(1, wanted)), self.must_preaggregate or pays, True)
 
     def learn(self, *, received: int, keys: int, source_rows: int) -> None:

@@ -63,7 +63,8 @@ class QueryParts:
     compact: Callable[[], int]
     close: Callable[[], None]
     now_ms: Callable[[], int]
-    processing_time_ms: int
+    ticks: bool
+    """Whether the last source only keeps time: an epoch in which no other moved has no input."""
 
 
 class Query:
@@ -89,7 +90,6 @@ class Query:
         self._answered = 0
         self._steps = threading.Semaphore(0)
         self._epochs_done = 0
-        self._clock_ms = parts.processing_time_ms
         self._spark_query: StreamingQuery | None = None
 
     # ---- what users call
@@ -218,6 +218,9 @@ class Query:
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
         """Spark's call for each micro-batch."""
+        idle = self._parts.ticks and self._parts.scratch.is_idle(epoch)
+        if idle and self._skipped(epoch):
+            return
         if self._options.manual:
             self._steps.acquire()
         self._wait_while_ahead()
@@ -235,14 +238,23 @@ class Query:
             return
         self._epochs_done += 1
 
+    def _skipped(self, epoch: int) -> bool:
+        """Pass over an epoch without input, unless a timer is due or it is about to end."""
+        with self._epoch_lock:
+            if self._stopping.is_set() or self._failure is not None:
+                return False
+            record = self._record(epoch)
+            if self._parts.loop.is_due(record):
+                return False
+            self._parts.loop.skip(record, self._parts.scratch.read(epoch))
+            return True
+
+    def _record(self, epoch: int) -> EpochRecord:
+        offsets = self._parts.scratch.offsets(epoch)
+        return self._parts.loop.time.begin(epoch, self._parts.now_ms(), offsets)
+
     def _run_epoch(self, batch: DataFrame, epoch: int) -> None:
-        self._clock_ms = max(self._clock_ms, self._parts.now_ms())
-        record = EpochRecord(
-            epoch,
-            rows=0,
-            processing_time_ms=self._clock_ms,
-            offsets=self._parts.scratch.offsets(epoch),
-        )
+        record = self._record(epoch)
         position = self._parts.scratch.read(epoch)
         failpoint("epoch.start")
         progress = self._parts.loop.run(batch, record, position)
@@ -414,7 +426,18 @@ def _cause(lines: list[str]) -> str:
     """The line of Spark's report that names the error: the last of a Python traceback, if any."""
     for index, line in enumerate(lines):
         if line.lstrip().startswith("Traceback (most recent call last)"):
-            for candidate in lines[index + 1 :]:
+            for place, candidate in enumerate(lines[index + 1 :], index + 1):
                 if not candidate.startswith((" ", "\t")):
-                    return candidate.strip()
+                    return _own_words(lines[place:]) or candidate.strip()
     return lines[0].strip() if lines else "unknown"
+
+
+def _own_words(lines: list[str]) -> str:
+    """An error of Holdfast's own in full, with the traceback of user code that it may quote."""
+    if not lines[0].startswith("holdfast.errors."):
+        return ""
+    end = 1
+    while end < len(lines) and not lines[end].startswith((" SQLSTATE", "===", "JVM stacktrace")):
+        end += 1
+    text = "\n".join(lines[:end]).partition(": ")[2]
+    return text.partition(". What to do: ")[0].rstrip()

@@ -46,6 +46,14 @@ class ScratchReader:
         """The end of the epoch's range in every source, as Spark wrote it."""
         return (self.folder / f"offsets/{epoch}").read_text()
 
+    def is_idle(self, epoch: int) -> bool:
+        """Whether no source but the last, which keeps time, has moved since the epoch before."""
+        if epoch == 0 or not (self.folder / f"offsets/{epoch - 1}").exists():
+            return False
+        before, now = self.offsets(epoch - 1).split("\n"), self.offsets(epoch).split("\n")
+        # v1: a line for the version, one of metadata, one per source.
+        return before[0] == now[0] == "v1" and before[2:-1] == now[2:-1]
+
     def _source_files(self, offsets: bytes) -> dict[str, bytes]:
         """Each source's log up to this epoch; later entries would be taken as already read."""
         found: dict[str, bytes] = {}

@@ -7,10 +7,18 @@ import os
 import sys
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.errors import ConfigurationError
 
-__all__ = ["QUERY_SETTINGS", "SESSION_SETTINGS", "check_session", "configure", "own_session"]
+__all__ = [
+    "QUERY_SETTINGS",
+    "SESSION_SETTINGS",
+    "check_session",
+    "configure",
+    "own_session",
+    "with_ticks",
+]
 
 logger = logging.getLogger("holdfast.spark")
 
@@ -72,6 +80,16 @@ def check_session(spark: SparkSession) -> None:
             "Make it with hf.configure(SparkSession.builder)",
             ", ".join(missing),
         )
+
+
+def with_ticks(df: DataFrame) -> DataFrame:
+    """The same rows, beside a source that moves once a second: epochs come though no input does.
+
+    It must be the last source, and it must be there in every run: Spark counts sources.
+    """
+    ticks = df.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
+    return df.unionAll(ticks.option("numPartitions", 1).load().where("false").select(*nothing))
 
 
 def own_session(df: DataFrame) -> DataFrame:

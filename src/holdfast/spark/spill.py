@@ -8,29 +8,42 @@ fits: all rows of a key are in one piece.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from holdfast.operators.base import Operator
+from holdfast.operators.base import Operator, Received
+from holdfast.operators.process.operator import TAG
 from holdfast.state.blocks import read_slice
+from holdfast.state.columns import one_array, take_all
 from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows, merge_sorted, sort_rows
 from holdfast.state.local import LocalRun, LocalRunWriter
 from holdfast.state.schema import HASH
 
-__all__ = ["Ingest"]
+__all__ = ["Ingest", "in_source_order"]
 
 
 class Ingest:
-    """The rows of one task attempt."""
+    """The rows of one task attempt; ``receive`` sees them first."""
 
-    def __init__(self, operator: Operator, folder: Path, memory_bytes: int) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        folder: Path,
+        memory_bytes: int,
+        receive: Callable[[pa.Table], Received] | None = None,
+    ) -> None:
         self.operator = operator
         self.folder = folder
         self.memory_bytes = memory_bytes
-        self.keys = len(operator.tables[0].keys)
+        self.receive = receive or Received
+        self.keys = operator.key_columns
+        self.control: list[pa.Table] = []
+        self.greatest_ms: dict[str, int] = {}
+        self.sides: dict[str, list[pa.Table]] = {}
         self.rows = 0
         self.spilled_bytes = 0
         self._pending: list[pa.RecordBatch] = []
@@ -40,23 +53,36 @@ class Ingest:
     def read(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Take in all batches."""
         for batch in batches:
+            received = self.receive(pa.Table.from_batches([batch]))
             self.rows += batch.num_rows
-            self._pending.append(batch)
-            self._pending_bytes += batch.nbytes
+            self._keep(received)
+            self._pending += received.rows.to_batches()
+            self._pending_bytes += received.rows.nbytes
             if self._pending_bytes > self.memory_bytes:
                 self._shrink()
 
-    def pieces(self, within: HashRange) -> Iterator[SortedRows]:
-        """All rows in order of hash, in pieces that fit in memory; every key in one piece."""
+    def _keep(self, received: Received) -> None:
+        if received.control is not None and received.control.num_rows:
+            self.control.append(received.control)
+            self.rows -= received.control.num_rows
+        for source, ms in received.greatest_ms.items():
+            self.greatest_ms[source] = max(ms, self.greatest_ms.get(source, ms))
+        for name, rows in received.sides.items():
+            self.sides.setdefault(name, []).append(rows)
+
+    def pieces(self, within: HashRange) -> Iterator[tuple[HashRange, SortedRows]]:
+        """All rows in order of hash, in pieces that fit in memory; every key in one piece.
+
+        The ranges of the pieces are all of ``within``: a piece may have no rows.
+        """
         if not self._spills:
-            yield self._sorted()
+            yield within, self._sorted()
             return
         if self._pending:
             self._spill(self.operator.combine(self._sorted()))
         for part in within.split(2 * (1 + self.spilled_bytes // self.memory_bytes)):
             rows = [piece for _, run in self._spills if (piece := self._piece(run, part))]
-            if rows:
-                yield merge_sorted(rows)
+            yield part, in_source_order(merge_sorted(rows)) if rows else self._sorted()
 
     def close(self) -> None:
         """Remove the spilled files."""
@@ -65,12 +91,16 @@ class Ingest:
         self._spills.clear()
 
     def _sorted(self) -> SortedRows:
-        table = pa.Table.from_batches(self._pending)
+        table = pa.Table.from_batches(self._pending, None if self._pending else self._arriving())
         self._pending, self._pending_bytes = [], 0
         # Spark's bigint hash has the bits of the unsigned one.
         hashes = table.column(0).combine_chunks().view(pa.uint64())
         table = table.set_column(0, pa.field(HASH, pa.uint64(), nullable=False), hashes)
-        return sort_rows(table, self.keys)
+        return in_source_order(sort_rows(table, self.keys))
+
+    def _arriving(self) -> pa.Schema:
+        """The columns as they come in."""
+        return self.operator.input_schema.set(0, pa.field(HASH, pa.int64()))
 
     def _shrink(self) -> None:
         combined = self.operator.combine(self._sorted())
@@ -96,3 +126,21 @@ class Ingest:
         if not batches:
             return None
         return sort_rows(pa.Table.from_batches(batches), self.keys)
+
+
+def in_source_order(rows: SortedRows) -> SortedRows:
+    """The same rows with those of each key in the order of their tags, if they have any."""
+    table = rows.table
+    place = table.schema.get_field_index(TAG)
+    if place < 0 or len(rows.starts) == table.num_rows:
+        return rows
+    tags = one_array(table.column(place)).to_numpy()
+    back = tags[1:] < tags[:-1]
+    back[rows.starts[1:] - 1] = False
+    if not back.any():
+        return rows
+    groups = np.zeros(table.num_rows, np.int64)
+    groups[rows.starts[1:]] = 1
+    order = np.lexsort((tags, groups.cumsum()))
+    columns = take_all([one_array(column) for column in table.columns], order)
+    return SortedRows(pa.Table.from_arrays(columns, schema=table.schema), rows.starts, rows.keys)

@@ -13,30 +13,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint.coordinator import Coordinator
+from holdfast.checkpoint.coordinator import CheckpointEvent, Coordinator
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import Log, LogMovedError, LogState, read_log
 from holdfast.checkpoint.retention import finish_collection
+from holdfast.checkpoint.time import PipelineTime
 from holdfast.errors import ConfigurationError
 from holdfast.failpoints import failpoint
 from holdfast.sinks.base import Sink, SinkContext
 from holdfast.spark.background import BackgroundJobs
 from holdfast.spark.epoch import EpochLoop, Reports
-from holdfast.spark.lift import AggregatePlan, plan_aggregate
 from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
 from holdfast.spark.pacing import Pacing
+from holdfast.spark.plan import Plan
 from holdfast.spark.query import Query, QueryParts
 from holdfast.spark.restore import (
     check_program,
     check_sinks,
+    continue_states,
     prepare_runs,
     read_position,
 )
 from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
-from holdfast.spark.session import own_session
+from holdfast.spark.session import own_session, with_ticks
 from holdfast.spark.types import spark_schema
+from holdfast.state.expiry import TableClock
 from holdfast.state.version import Version
 from holdfast.storage import Storage, open_storage
 
@@ -53,8 +56,8 @@ __all__ = ["start_pipeline"]
 
 logger = logging.getLogger("holdfast.start")
 
-_OPERATOR = "aggregate"
 _ATTEMPTS = 4
+_SIDE = "side-"
 
 
 def _now_ms() -> int:
@@ -65,7 +68,7 @@ def _now_ms() -> int:
 class _Validated:
     """Everything that could be found out without changing anything."""
 
-    plan: AggregatePlan
+    plan: Plan
     storage: Storage
     state: LogState
     entry: Checkpoint | None
@@ -82,6 +85,7 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
     """Start or continue a pipeline."""
     began = time.perf_counter()
     sinks = {f"sink-{index}": sink for index, sink in enumerate(pipeline.sinks)}
+    sinks |= {f"{_SIDE}{name}": sink for name, sink in pipeline.side_outputs.items()}
     valid, log = _claimed(pipeline, options, sinks)
     failpoint("start.claimed")
     query = _assemble(pipeline, options, sinks, valid, log)
@@ -128,8 +132,7 @@ def _discard(valid: _Validated) -> None:
 
 
 def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _Validated:
-    keyed = pipeline.source.keyed
-    plan = plan_aggregate(keyed.source.df, _OPERATOR, keyed.keys, pipeline.source.aggregates)
+    plan = pipeline.source.plan()
     storage = open_storage(options.checkpoint_dir)
     # Someone who names an entry may do so because a newer one is damaged.
     state = read_log(storage, damaged_ok=options.from_entry is not None)
@@ -141,6 +144,7 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
     entry = state.find_checkpoint(entry=options.from_entry)
     if entry is not None:
         check_program(entry, plan.operator)
+        continue_states(entry, plan.operator)
         assert state.last_checkpoint is not None
         check_sinks(state.last_checkpoint, {i: sink.describe() for i, sink in sinks.items()})
     for sink_id, sink in sinks.items():
@@ -161,10 +165,20 @@ def _assemble(
     pipeline: Pipeline, options: Options, sinks: dict[str, Sink], valid: _Validated, log: Log
 ) -> Query:
     plan, storage, entry = valid.plan, valid.storage, valid.entry
-    frame = own_session(pipeline.source.keyed.source.df)
+    frame = own_session(pipeline.source.frame)
+    ticks = plan.operator.needs_ticks
+    if ticks:
+        frame = with_ticks(frame)
     spark = frame.sparkSession
-    version = Version(valid.epoch, entry.version().tables if entry else {})
-    ledger = Ledger(version, entry.state_rows if entry else 0)
+    now_ms = options.clock or _now_ms
+    known = {schema.table for schema in plan.operator.tables}
+    tables = {t: s for t, s in (entry.version().tables if entry else {}).items() if t in known}
+    last = entry.epochs[-1] if entry and entry.epochs else None
+    ledger = Ledger(
+        Version(valid.epoch, tables),
+        entry.state_rows if entry else 0,
+        TableClock(last.processing_time_ms, last.watermark_ms) if last else None,
+    )
     valid.files.open(log.claim_number, valid.prepared)
     partitions = options.partitions or spark.sparkContext.defaultParallelism
     host = socket.gethostname()
@@ -188,12 +202,12 @@ def _assemble(
         sinks,
         tuple(schema.record() for schema in plan.operator.tables),
         {
-            _OPERATOR: plan.operator.describe(),
+            plan.operator.id: plan.operator.describe(),
             **{sink_id: sink.describe() for sink_id, sink in sinks.items()},
         },
         options.retention,
         _now_ms,
-        list(options.on_checkpoint),
+        [_teller(pipeline), *options.on_checkpoint],
         last=entry,
     )
     _take_over(valid, coordinator, sinks)
@@ -212,11 +226,17 @@ def _assemble(
         log.claim_number,
         valid.files.folder,
         {sink_id: sink.stager() for sink_id, sink in sinks.items()},
-        Pacing(partitions, must_preaggregate=plan.must_preaggregate),
+        Pacing(
+            partitions,
+            must_preaggregate=plan.must_preaggregate,
+            may_preaggregate=plan.may_preaggregate,
+        ),
         Reports(spark.sparkContext),
         options.memory_bytes,
         retire_local,
-        host,
+        PipelineTime(pipeline.source.watermarks, last),
+        {sink_id: sink_id.removeprefix(_SIDE) for sink_id in sinks if sink_id.startswith(_SIDE)},
+        host=host,
     )
 
     def close() -> None:
@@ -224,7 +244,6 @@ def _assemble(
             sink.close()
         shutil.rmtree(scratch, ignore_errors=True)
 
-    clock_ms = max((r.processing_time_ms for r in entry.epochs), default=0) if entry else 0
     query = Query(
         QueryParts(
             options,
@@ -234,12 +253,22 @@ def _assemble(
             ScratchReader(scratch),
             jobs.compact,
             close,
-            _now_ms,
-            clock_ms,
+            now_ms,
+            ticks,
         )
     )
     query._start(lambda on_batch: _begin(frame, options, scratch, on_batch))
     return query
+
+
+def _teller(pipeline: Pipeline) -> Callable[[CheckpointEvent], None]:
+    """Tells user code of checkpoints that are complete."""
+
+    def tell(event: CheckpointEvent) -> None:
+        if event.error is None:
+            pipeline.source.checkpoint_complete(event.epoch)
+
+    return tell
 
 
 def _take_over(valid: _Validated, coordinator: Coordinator, sinks: dict[str, Sink]) -> None:
@@ -275,7 +304,7 @@ def _context(
     sink_id: str,
     claim: int,
     storage: Storage,
-    plan: AggregatePlan,
+    plan: Plan,
     frame: DataFrame | None = None,
 ) -> SinkContext:
     def to_dataframe(table: pa.Table) -> DataFrame:
@@ -284,12 +313,14 @@ def _context(
         rows = table.combine_chunks()
         return frame.sparkSession.createDataFrame(rows, spark_schema(table.schema))
 
+    operator = plan.operator
+    side = sink_id.removeprefix(_SIDE) if sink_id.startswith(_SIDE) else None
     return SinkContext(
         pipeline=options.name,
         sink=sink_id,
         claim=claim,
         storage=storage,
-        schema=plan.operator.output_schema,
-        key_names=tuple(plan.operator.tables[0].key_names),
+        schema=operator.output_schema if side is None else operator.side_schemas[side],
+        key_names=tuple(operator.input_schema.names[1 : operator.key_columns + 1]),
         to_dataframe=to_dataframe,
     )

@@ -14,28 +14,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from holdfast.checkpoint.entry import StagedOutput
 from holdfast.failpoints import failpoint
-from holdfast.operators.base import Clock, Operator, Update
+from holdfast.operators.base import Clock, Operator, Place, Update
 from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.sinks.base import Stager, StageWriter
 from holdfast.spark.spill import Ingest
-from holdfast.state.hashing import Hashes, HashRange, partition_range
+from holdfast.spark.task_state import EpochState, segments_within
+from holdfast.state.columns import hash_values
+from holdfast.state.expiry import TableClock
+from holdfast.state.hashing import FULL_RANGE, partition_range
+from holdfast.state.keys import sort_rows
 from holdfast.state.local import LocalRunWriter, write_local
+from holdfast.state.memory import MemoryRun
 from holdfast.state.merge import merge_runs, merged_schema
 from holdfast.state.run import Run, Segment
-from holdfast.state.schema import TableSchema
+from holdfast.state.schema import TOMBSTONE, TableSchema, order_to_time
 from holdfast.state.tiers import plan_merge
 from holdfast.state.version import Change
-from holdfast.state.view import Found, TableView
 from holdfast.storage import Storage
 
 __all__ = ["TaskReport", "TaskSpec", "run_task"]
 
 # A task merges small runs itself; what is larger waits for a background job.
 _INLINE_MERGE_ROWS = 200_000
+TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,8 @@ class TaskSpec:
     """Runs that nobody else works on and that have no stored form: free to merge."""
     stagers: Mapping[str, Stager]
     memory_bytes: int
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """Which sinks get a side output instead of the main one, and its name."""
 
 
 class TaskReport(msgspec.Struct, frozen=True):
@@ -72,6 +80,13 @@ class TaskReport(msgspec.Struct, frozen=True):
     fetched_bytes: int
     seconds: dict[str, float]
     """Time per phase: receive, state, stage, merge."""
+    greatest_ms: dict[str, int] = {}
+    """Per source the greatest event time seen."""
+    next_due: dict[str, int] = {}
+    """Per kind of time when the next timer may be due."""
+    late_rows: int = 0
+    metrics: dict[str, float] = {}
+    """What user code counted."""
 
 
 def run_task(spec: TaskSpec, partition: int, batches: Iterable[pa.RecordBatch]) -> TaskReport:
@@ -97,31 +112,39 @@ class _Task:
         self.range = partition_range(self.partition, spec.partitions)
         self.opener = RunOpener(spec.folder, spec.storage)
         self.segments = {
-            schema.table: _within(spec.segments.get(schema.table, ()), self.range)
+            schema.table: segments_within(spec.segments.get(schema.table, ()), self.range)
             for schema in spec.operator.tables
         }
+        self.table_clock = TableClock(spec.clock.processing_time_ms, spec.clock.watermark_ms)
         self.writers: dict[str, LocalRunWriter] = {}
+        self.timed: dict[str, list[pa.Table]] = {}
         self.stages: dict[str, StageWriter] = {}
         spec.folder.mkdir(parents=True, exist_ok=True)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         spec, epoch = self.spec, self.spec.clock.epoch
         failpoint("task.start")
-        ingest = Ingest(spec.operator, spec.folder, spec.memory_bytes)
+        operator = spec.operator
+        ingest = Ingest(
+            operator,
+            spec.folder,
+            spec.memory_bytes,
+            lambda rows: operator.receive(rows, spec.clock),
+        )
         ingest.read(batches)
         self._lap("receive")
-        keys = new_keys = 0
-        if ingest.rows:
-            state = _State(spec.operator.tables, self.segments, self.opener)
-            for rows in ingest.pieces(self.range):
-                update = spec.operator.update(rows, state, spec.clock)
-                keys += len(rows.starts)
-                new_keys += update.new_keys
-                self._write(update)
-                self._lap("state")
-                self._stage(update)
-                self._lap("stage")
+        totals = _Totals()
+        state = EpochState(
+            operator.tables, spec.segments, self.range, self.opener, self.table_clock
+        )
+        for name, late in ingest.sides.items():
+            totals.late_rows += sum(rows.num_rows for rows in late)
+            self._stage(name, pa.concat_tables(late))
+        if ingest.rows or ingest.control or operator.needs_ticks:
+            self._work(ingest, state, totals)
         ingest.close()
+        next_due = self._next_due(state)
+        self._write_timed()
         changes = tuple(self._finish(schema) for schema in self._changed())
         self._lap("merge")
         staged = {sink: out for sink, w in self.stages.items() if (out := w.close()) is not None}
@@ -135,12 +158,35 @@ class _Task:
             changes,
             staged,
             ingest.rows,
-            keys,
-            new_keys,
+            totals.keys,
+            totals.new_keys,
             ingest.spilled_bytes,
             self.opener.fetched_bytes,
             self.seconds,
+            ingest.greatest_ms,
+            next_due,
+            totals.late_rows,
+            totals.metrics,
         )
+
+    def _work(self, ingest: Ingest, state: EpochState, totals: _Totals) -> None:
+        spec = self.spec
+        place = Place(self.partition, spec.partitions, self.range)
+        session = spec.operator.open(state, spec.clock, place)
+        try:
+            if ingest.control:
+                session.control(pa.concat_tables(ingest.control))
+            for within, rows in ingest.pieces(self.range):
+                update = session.update(rows, within)
+                totals.add(update, len(rows.starts))
+                self._write(update)
+                self._lap("state")
+                self._stage("", update.output)
+                for name, side in update.sides.items():
+                    self._stage(name, side)
+                self._lap("stage")
+        finally:
+            session.close()
 
     def abort(self) -> None:
         """Remove what this attempt wrote."""
@@ -162,22 +208,72 @@ class _Task:
             rows = update.changes.get(schema.table)
             if rows is None or not rows.num_rows:
                 continue
-            if schema.table not in self.writers:
-                index = self.spec.operator.tables.index(schema)
-                path = local_path(self.spec.folder, self._name(f"-{index}" if index else ""))
-                self.writers[schema.table] = LocalRunWriter(path, rows.schema)
-            self.writers[schema.table].write(rows)
+            if schema.timed:
+                # Sorted by time, not by hash: what comes later may belong before.
+                self.timed.setdefault(schema.table, []).append(rows)
+            else:
+                self._write_rows(schema, rows)
 
-    def _stage(self, update: Update) -> None:
-        if not update.output.num_rows:
+    def _write_rows(self, schema: TableSchema, rows: pa.Table) -> None:
+        if schema.table not in self.writers:
+            index = self.spec.operator.tables.index(schema)
+            path = local_path(self.spec.folder, self._name(f"-{index}" if index else ""))
+            self.writers[schema.table] = LocalRunWriter(path, self._arrow(schema))
+        if rows.num_columns < len(self._arrow(schema)):
+            rows = rows.append_column(TOMBSTONE_FIELD, pa.array(np.zeros(rows.num_rows, np.bool_)))
+        self.writers[schema.table].write(rows)
+
+    def _arrow(self, schema: TableSchema) -> pa.Schema:
+        # Pieces may differ in whether they delete anything: the run must be able to say so.
+        if self.spec.operator.deletes and not schema.timed:
+            return schema.arrow_with_tombstones
+        return schema.arrow
+
+    def _write_timed(self) -> None:
+        for schema in self.spec.operator.tables:
+            tables = self.timed.get(schema.table)
+            if tables:
+                runs = [
+                    (
+                        MemoryRun(schema.table, sort_rows(rows, 1 + len(schema.keys)).table),
+                        FULL_RANGE,
+                    )
+                    for rows in tables
+                ]
+                for piece in merge_runs(
+                    schema, runs, self.range, drop_tombstones=True, clock=self.table_clock
+                ):
+                    self._write_rows(schema, piece)
+
+    def _next_due(self, state: EpochState) -> dict[str, int]:
+        """When the next timer of this partition may be due, per kind of time."""
+        due: dict[str, int] = {}
+        for schema in self.spec.operator.tables:
+            if schema.timed is None:
+                continue
+            now = self.table_clock.now(schema.timed)
+            times = [state.first_time(schema.table, now)]
+            for rows in self.timed.get(schema.table, ()):
+                fresh = order_to_time(hash_values(rows))
+                later = fresh if now is None else fresh[fresh > now]
+                times.append(int(later.min()) if len(later) else None)
+            known = [ms for ms in times if ms is not None]
+            if known:
+                due[schema.timed] = min(known)
+        return due
+
+    def _stage(self, output: str, rows: pa.Table) -> None:
+        if not rows.num_rows:
             return
         spec = self.spec
         for sink, stager in spec.stagers.items():
+            if spec.outputs.get(sink, "") != output:
+                continue
             if sink not in self.stages:
                 self.stages[sink] = stager.open(
-                    spec.clock.epoch, self.partition, self.attempt, spec.operator.output_schema
+                    spec.clock.epoch, self.partition, self.attempt, rows.schema
                 )
-            self.stages[sink].write(update.output)
+            self.stages[sink].write(rows)
 
     def _changed(self) -> list[TableSchema]:
         return [s for s in self.spec.operator.tables if s.table in self.writers]
@@ -212,7 +308,7 @@ class _Task:
         info = write_local(
             path,
             merged_schema(schema, opened, drop_tombstones=False),
-            merge_runs(schema, opened, self.range, drop_tombstones=False),
+            merge_runs(schema, opened, self.range, drop_tombstones=False, clock=self.table_clock),
         )
         merged = Run(
             path.stem,
@@ -229,27 +325,15 @@ class _Task:
         return Change(schema.table, self.range, inputs, merged, parts=tuple(picked[1:]))
 
 
-def _within(segments: Sequence[Segment], within: HashRange) -> tuple[Segment, ...]:
-    cut = ((s, s.range.intersect(within)) for s in segments)
-    return tuple(Segment(s.run, part) for s, part in cut if part is not None)
+@dataclass
+class _Totals:
+    keys: int = 0
+    new_keys: int = 0
+    late_rows: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
 
-
-class _State:
-    """The state before the epoch, opened table by table when it is first asked for."""
-
-    def __init__(
-        self,
-        schemas: Sequence[TableSchema],
-        segments: Mapping[str, Sequence[Segment]],
-        opener: RunOpener,
-    ) -> None:
-        self._schemas = {schema.table: schema for schema in schemas}
-        self._segments = segments
-        self._opener = opener
-        self._views: dict[str, TableView] = {}
-
-    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
-        if table not in self._views:
-            opened = [(self._opener.open(s.run), s.range) for s in self._segments[table]]
-            self._views[table] = TableView(self._schemas[table], opened)
-        return self._views[table].lookup(hashes, keys)
+    def add(self, update: Update, keys: int) -> None:
+        self.keys += keys
+        self.new_keys += update.new_keys
+        for name, amount in update.metrics.items():
+            self.metrics[name] = self.metrics.get(name, 0) + amount

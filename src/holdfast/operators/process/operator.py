@@ -1,0 +1,309 @@
+"""The process operator: runs a program per key, with its state, its timers and its time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.operators.base import (
+    Clock,
+    Operator,
+    Place,
+    Received,
+    Session,
+    StateReader,
+    Update,
+)
+from holdfast.operators.process.broadcast import BroadcastCell, BroadcastState, broadcast_table
+from holdfast.operators.process.cells import Cells
+from holdfast.operators.process.declare import TimeKind
+from holdfast.operators.process.passes import Passes, WorkKeys
+from holdfast.operators.process.program import Chunk, DueTimer, Program, Result, Running
+from holdfast.operators.process.tables import ProcessTables
+from holdfast.state.columns import hash_values, one_array, take_all
+from holdfast.state.hashing import HashRange
+from holdfast.state.keys import SortedRows, sort_rows
+from holdfast.state.schema import HASH, TableSchema, order_to_time
+
+__all__ = ["CONTROL", "INITIAL", "LATE", "SOURCE", "TAG", "EventTime", "ProcessOperator"]
+
+TAG = "_holdfast_tag"
+"""The order of a row in its source."""
+SOURCE = "_holdfast_source"
+"""Which stream a row is of: 0 the main one, 1 the control stream, 2 the initial state."""
+CONTROL = "_holdfast_control."
+"""What the names of a control stream's columns begin with."""
+INITIAL = "_holdfast_initial."
+LATE = "late"
+# Timers of this many keys fire in order of time; of more, in several rounds.
+_TIMER_KEYS = 250_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Which column of a source says when something happened."""
+
+    column: str
+    allowed_lateness_ms: int = 0
+
+
+class ProcessOperator(Operator):
+    """Runs user code per key."""
+
+    deletes = True
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - the operator's word for it
+        keys: Sequence[tuple[str, pa.DataType]],
+        columns: Sequence[tuple[str, pa.DataType]],
+        program: Program,
+        *,
+        event_time: Mapping[str, EventTime] | None = None,
+        control: Sequence[tuple[str, pa.DataType]] | None = None,
+        initial: Sequence[tuple[str, pa.DataType]] | None = None,
+        broadcast: Sequence[BroadcastState] = (),
+        late_by: Literal["current", "previous", "never"] = "current",
+        earlier: Mapping[str, TableSchema] | None = None,
+    ) -> None:
+        self.id = id
+        self.program = program
+        self.columns = tuple(columns)
+        self.control = None if control is None else tuple(control)
+        self.initial = None if initial is None else tuple(initial)
+        self.event_time = dict(event_time or {})
+        self.late_by = late_by
+        self.keys = tuple(keys)
+        self.broadcast = {state.name: broadcast_table(id, state) for state in broadcast}
+        self.broadcast_words = [state.describe() for state in broadcast]
+        self.needs_ticks = bool(program.timer_kinds)
+        self.process_tables = ProcessTables.of(
+            id, keys, program.states, program.timer_kinds, earlier
+        )
+        self.side_schemas = dict(program.side_schemas)
+        if self.event_time:
+            self.side_schemas[LATE] = pa.schema(self.columns)
+
+    def continuing(self, earlier: Mapping[str, TableSchema]) -> None:
+        """Keep the column ids of the tables that an earlier start of the program left."""
+        self.process_tables = ProcessTables.of(
+            self.id, self.keys, self.program.states, self.program.timer_kinds, earlier
+        )
+
+    @property
+    def tables(self) -> tuple[TableSchema, ...]:
+        """Values, maps, lists, timers, broadcast state."""
+        return (*self.process_tables.all, *self.broadcast.values())
+
+    @cached_property
+    def input_schema(self) -> pa.Schema:
+        """Hash, keys, order, source, then the columns of each source."""
+        fields = [pa.field(HASH, pa.uint64(), nullable=False)]
+        fields += [pa.field(name, kind) for name, kind in self.keys]
+        fields += [pa.field(TAG, pa.int64()), pa.field(SOURCE, pa.int8())]
+        known = {name for name, _ in self.keys}
+        fields += [pa.field(name, kind) for name, kind in self.columns if name not in known]
+        fields += [pa.field(CONTROL + name, kind) for name, kind in self.control or ()]
+        fields += [pa.field(INITIAL + name, kind) for name, kind in self.initial or ()]
+        return pa.schema(fields)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """What the program puts out."""
+        return self.program.output_schema
+
+    def describe(self) -> str:
+        """Keys and kind of program; states may come and go, and are checked by their tables."""
+        keys = ", ".join(f"{name}: {kind}" for name, kind in self.keys)
+        return f"{self.program.describe()} by {keys}"
+
+    def receive(self, rows: pa.Table, clock: Clock) -> Received:
+        """Set control rows and late rows apart, and note the greatest event times."""
+        control = None
+        greatest: dict[str, int] = {}
+        if self.control is not None:
+            is_control = pc.equal(rows.column(SOURCE), 1)
+            control = rows.filter(is_control)
+            rows = rows.filter(pc.invert(is_control))
+            self._note("control", control, CONTROL, greatest)
+        self._note("main", rows, "", greatest)
+        sides: dict[str, pa.Table] = {}
+        late = self._late(rows, clock)
+        if late is not None and pc.any(late).as_py():
+            names = [name for name, _ in self.columns]
+            sides[LATE] = rows.filter(late).select(names).cast(self.side_schemas[LATE])
+            rows = rows.filter(pc.invert(late))
+        return Received(rows, sides, control, greatest)
+
+    def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
+        """Open the program for one task."""
+        return _Session(self, state, clock, place)
+
+    def _note(self, source: str, rows: pa.Table, prefix: str, greatest: dict[str, int]) -> None:
+        time = self.event_time.get(source)
+        if time is None or not rows.num_rows:
+            return
+        most = pc.max(_milliseconds(rows.column(prefix + time.column))).as_py()
+        if most is not None:
+            greatest[source] = most
+
+    def _late(self, rows: pa.Table, clock: Clock) -> pa.ChunkedArray | None:
+        time = self.event_time.get("main")
+        mark = clock.watermark_ms if self.late_by == "current" else clock.previous_watermark_ms
+        if time is None or self.late_by == "never" or mark is None or not rows.num_rows:
+            return None
+        bound = pa.scalar(mark - time.allowed_lateness_ms, pa.int64())
+        late = pc.less_equal(_milliseconds(rows.column(time.column)), bound)
+        if self.initial is not None:
+            late = pc.and_(late, pc.equal(rows.column(SOURCE), 0))
+        return pc.fill_null(late, False)
+
+
+def _milliseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Event times in ms, rounded down as Spark does for watermarks."""
+    micros = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    return pc.floor(pc.divide(micros.cast(pa.float64(), safe=False), 1000.0)).cast(pa.int64())
+
+
+class _Session(Session):
+    def __init__(
+        self, operator: ProcessOperator, state: StateReader, clock: Clock, place: Place
+    ) -> None:
+        self.operator, self.state, self.clock, self.place = operator, state, clock, place
+        tables = operator.process_tables
+        ttls = {s.name: s.ttl for s in operator.program.states}
+        self.cells = Cells(tables, ttls, state, clock)
+        self.cells.broadcast = {
+            name: BroadcastCell(schema, state) for name, schema in operator.broadcast.items()
+        }
+        self.running: Running = operator.program.open(self.cells, clock, place)
+        self._schemas = {schema.table: schema for schema in operator.tables}
+        self._shared: dict[str, pa.Table] = {}
+
+    def control(self, rows: pa.Table) -> None:
+        """Let the program take control rows, in the order of their source."""
+        ordered = rows.sort_by(TAG)
+        names = [name for name, _ in self.operator.control or ()]
+        given = ordered.select([CONTROL + name for name in names]).rename_columns(names)
+        for cell in self.cells.broadcast.values():
+            cell.open_for_changes = True
+        self.running.control(given)
+        for name, cell in self.cells.broadcast.items():
+            cell.open_for_changes = False
+            changed = cell.finish()
+            # All partitions come to the same; the one that owns the lowest hashes writes it down.
+            if changed is not None and self.place.range.first == 0:
+                self._shared[self.operator.broadcast[name].table] = changed
+
+    def update(self, rows: SortedRows, within: HashRange) -> Update:
+        """Rows of initial state, rows, then timers."""
+        passes = Passes(self.cells, self.state, self._schemas)
+        if self.operator.initial is not None:
+            first, rows = self._parted(rows)
+            if first is not None:
+                passes.run(self._work(first, self.operator.initial, INITIAL), self.running.initial)
+        if rows.table.num_rows:
+            passes.run(self._work(rows, self.operator.columns, ""), self.running.rows)
+        self._fire(passes, within)
+        changes = passes.changes()
+        if within.first == self.place.range.first:
+            changes.update(self._shared)
+        empty = self.operator.output_schema.empty_table()
+        return Update(
+            changes,
+            pa.concat_tables(passes.outputs) if passes.outputs else empty,
+            passes.new_keys,
+            {name: pa.concat_tables(tables) for name, tables in passes.sides.items()},
+            self.running.metrics(),
+        )
+
+    def close(self) -> None:
+        """Close the program."""
+        self.running.close()
+
+    def _parted(self, rows: SortedRows) -> tuple[SortedRows | None, SortedRows]:
+        """Rows of the initial state, and the others."""
+        source = rows.table.column(SOURCE)
+        initial = rows.table.filter(pc.equal(source, 2))
+        if not initial.num_rows:
+            return None, rows
+        others = rows.table.filter(pc.not_equal(source, 2))
+        return sort_rows(initial, rows.keys), sort_rows(others, rows.keys)
+
+    def _work(
+        self, rows: SortedRows, columns: Sequence[tuple[str, pa.DataType]], prefix: str
+    ) -> WorkKeys:
+        table, starts = rows.table, rows.starts
+        key_columns = [one_array(table.column(i)) for i in range(1, rows.keys + 1)]
+        keys = take_all(key_columns, starts, ascending=True)
+        names = [name for name, _ in self.operator.keys]
+        known = set(table.column_names)
+        given = [prefix + name if prefix + name in known else name for name, _ in columns]
+        return WorkKeys(
+            hash_values(table)[starts],
+            pa.Table.from_arrays(keys, names=names),
+            table.select(given).rename_columns([name for name, _ in columns]),
+            np.append(starts, table.num_rows),
+        )
+
+    def _fire(self, passes: Passes, within: HashRange) -> None:
+        """Run the code of every timer that the clock has reached."""
+        due = self._due_keys(passes, within)
+        if due is None:
+            return
+        for timer in self.cells.timers.values():
+            timer.past_allowed = False
+        passes.run(due, self._fire_chunk, _TIMER_KEYS)
+        for timer in self.cells.timers.values():
+            timer.past_allowed = True
+
+    def _now(self, kind: TimeKind) -> int | None:
+        return self.clock.processing_time_ms if kind == "processing" else self.clock.watermark_ms
+
+    def _due_keys(self, passes: Passes, within: HashRange) -> WorkKeys | None:
+        """Keys that have, or had, a timer up to now: hints from before and from this epoch."""
+        found: list[pa.Table] = []
+        for kind, schema in self.operator.process_tables.due.items():
+            now = self._now(kind)
+            if now is None:
+                continue
+            hints = [self.state.due(schema.table, now, within)]
+            for fresh in passes.hints(schema.table):
+                times = order_to_time(hash_values(fresh))
+                hints.append(fresh.filter(pa.array(times <= now)))
+            found += [table.drop_columns([HASH]) for table in hints if table.num_rows]
+        if not found:
+            return None
+        rows = sort_rows(pa.concat_tables(found).combine_chunks(), len(self.operator.keys))
+        work = self._work(rows, (), "")
+        # A key comes once, without rows.
+        return WorkKeys(
+            work.hashes, work.keys, work.rows.slice(0, 0), np.zeros(len(rows.starts) + 1, np.int64)
+        )
+
+    def _fire_chunk(self, chunk: Chunk) -> Result:
+        due = []
+        for kind, cell in self.cells.timers.items():
+            now = self._now(kind)
+            if now is None:
+                continue
+            for i, times in enumerate(cell.column):
+                due += [DueTimer(ms, kind, i) for ms in times or () if ms <= now]
+        ranks = _ranks(chunk.keys)
+        due.sort(key=lambda timer: (timer.ms, ranks[timer.key], timer.kind))
+        return self.running.timers(chunk, due)
+
+
+def _ranks(keys: pa.Table) -> list[int]:
+    """The place of each key in the order of the keys themselves."""
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    ranks = np.empty(keys.num_rows, np.int64)
+    ranks[order.to_numpy()] = np.arange(keys.num_rows)
+    values: list[int] = ranks.tolist()
+    return values

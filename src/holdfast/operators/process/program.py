@@ -1,0 +1,119 @@
+"""User code, as the operator runs it: chunk by chunk of keys.
+
+A *program* adapts a kind of user code (``KeyedProcess``, PySpark's ``StatefulProcessor``) to this
+interface. It holds specifications only, since it is pickled into tasks. :meth:`Program.open` gives
+a *running* program for one task, whose methods get a chunk of keys each and loop over them: the
+loop is the program's, because what rows look like to user code is.
+"""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from holdfast.errors import HoldfastError, ProcessingError
+from holdfast.operators.base import Clock, Place
+from holdfast.operators.process.cells import Cells
+from holdfast.operators.process.declare import State, TimeKind
+
+__all__ = ["Chunk", "DueTimer", "Program", "Result", "Running", "user_error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Keys, and the rows of each in the order of their source."""
+
+    keys: pa.Table
+    """A row per key: the key columns."""
+    rows: pa.Table
+    """The rows of all keys, key after key: the input's columns (key columns among them)."""
+    offsets: Sequence[int]
+    """Key i has the rows ``offsets[i]`` to ``offsets[i + 1]``."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DueTimer:
+    """A timer that fires: its time, and its key's place in the chunk."""
+
+    ms: int
+    kind: TimeKind
+    key: int
+
+
+@dataclass(slots=True)
+class Result:
+    """What user code put out for a chunk."""
+
+    output: pa.Table
+    sides: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
+class Running(ABC):
+    """A program in one task. ``cells.cursor.i`` must be set to a key's place before its code runs."""
+
+    @abstractmethod
+    def rows(self, chunk: Chunk) -> Result:
+        """Run the code for the rows of each key, in order of the keys."""
+
+    @abstractmethod
+    def timers(self, chunk: Chunk, due: Sequence[DueTimer]) -> Result:
+        """Run the code for timers, in the order given. They are no longer set when their code runs:
+        call ``cells.timers[kind].remove(key, ms)`` before (or after, if the code may see them)."""
+
+    def initial(self, chunk: Chunk) -> Result:
+        """Run the code for the initial state of keys; ``chunk.rows`` are its rows."""
+        raise NotImplementedError
+
+    def control(self, rows: pa.Table) -> None:
+        """Run the code for rows that every partition gets."""
+        raise NotImplementedError
+
+    def metrics(self) -> Mapping[str, float]:
+        """What was counted since the last call."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
+        """The task is done, or has failed."""
+
+
+class Program(ABC):
+    """A specification of user code."""
+
+    states: tuple[State, ...]
+    timer_kinds: tuple[TimeKind, ...]
+    """Kinds of time it may set timers for."""
+    output_schema: pa.Schema
+    side_schemas: Mapping[str, pa.Schema]
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What kind of program, in a line; its states describe themselves."""
+
+    @abstractmethod
+    def open(self, cells: Cells, clock: Clock, place: Place) -> Running:
+        """Begin the work of one task."""
+
+
+def user_error(error: Exception, what: str, key: Mapping[str, object], epoch: int) -> HoldfastError:
+    """An error of user code, with its own traceback, the key and the epoch."""
+    if isinstance(error, HoldfastError):
+        return error
+    words = ", ".join(f"{name}={value!r}" for name, value in key.items())
+    # The first frame is Holdfast's own.
+    frames = traceback.format_exception(type(error), error, _below(error))
+    failed = ProcessingError(
+        f"{what} raised {type(error).__name__} for key ({words}) in epoch {epoch}: {error}\n"
+        + "".join(frames).rstrip(),
+        hint="mend the code and start again: it continues after the last checkpoint",
+    )
+    failed.__cause__ = error
+    return failed
+
+
+def _below(error: Exception):  # type: ignore[no-untyped-def]
+    trace = error.__traceback__
+    return trace.tb_next if trace is not None and trace.tb_next is not None else trace

@@ -1,0 +1,141 @@
+"""Plan user code on streams: resolve keys, columns and event times, and make the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import TimestampNTZType, TimestampType
+
+from holdfast.checkpoint.time import Watermark
+from holdfast.errors import InputError
+from holdfast.operators.process.batch import BatchOperator, BatchProcess
+from holdfast.operators.process.declare import TimeKind
+from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
+from holdfast.operators.process.operator import CONTROL, INITIAL, EventTime, ProcessOperator
+from holdfast.spark.resolve import Resolved
+from holdfast.spark.rows import RowPlan, columns_of, resolve_keys, tagged_union
+
+if TYPE_CHECKING:
+    from holdfast.stream import KeyedStream, Stream, WatermarkSpec
+
+__all__ = ["check_event_time", "connected_frame", "event_times", "plan_process", "watermarks"]
+
+_OPERATOR = "process"
+
+
+def check_event_time(df: DataFrame, column: str) -> None:
+    """Raise unless the column can say when something happened."""
+    if column not in df.columns:
+        raise InputError(
+            f"the watermark names column {column!r}, which the input doesn't have",
+            hint=f"choose one of: {', '.join(df.columns)}",
+        )
+    kind = df.schema[column].dataType
+    if not isinstance(kind, TimestampType | TimestampNTZType):
+        raise InputError(
+            f"the watermark column {column!r} is of type {kind.simpleString()}, not a timestamp",
+            hint=f"convert it first, for example F.to_timestamp('{column}')",
+        )
+
+
+def connected_frame(main: Stream, control: Stream | None) -> DataFrame:
+    """The one DataFrame that the query streams."""
+    return main.df if control is None else tagged_union(main.df, control.df)
+
+
+def watermarks(main: Stream, control: Stream | None) -> dict[str, Watermark]:
+    """How the watermark of each source that has one moves."""
+    given = {"main": main.watermark, "control": control.watermark if control else None}
+    return {
+        source: Watermark(spec.delay_ms, spec.idle_ms) for source, spec in given.items() if spec
+    }
+
+
+def event_times(main: Stream, control: Stream | None) -> dict[str, EventTime]:
+    """The event-time column of each source that has a watermark."""
+    given: dict[str, WatermarkSpec | None] = {"main": main.watermark}
+    if control is not None:
+        given["control"] = control.watermark
+    return {
+        source: EventTime(spec.column, spec.lateness_ms) for source, spec in given.items() if spec
+    }
+
+
+def plan_process(
+    keyed: KeyedStream,
+    process: KeyedProcess | BatchProcess,
+    output: object = None,
+    control: Stream | None = None,
+) -> RowPlan:
+    """How rows reach a process, and the operator that runs it. Runs no Spark job."""
+    main = keyed.source
+    keys = resolve_keys(main.df, keyed.keys)
+    columns = columns_of(main.df)
+    times = event_times(main, control)
+    _check_names(keys, columns)
+    if isinstance(process, BatchProcess):
+        batch = BatchOperator(_OPERATOR, _typed(keys), columns, process, output=output)
+        return RowPlan(batch, tuple(keys), tuple(name for name, _ in columns))
+    if not isinstance(process, KeyedProcess):
+        raise InputError(
+            f"{process!r} is no process",
+            hint="give an instance of a class derived from hf.KeyedProcess or hf.BatchProcess",
+        )
+    program = KeyedProgram(process, _timer_kinds(process, bool(times)), output)
+    _check_broadcast(program, control)
+    operator = ProcessOperator(
+        _OPERATOR,
+        _typed(keys),
+        columns,
+        program,
+        event_time=times,
+        control=None if control is None else columns_of(control.df),
+        broadcast=program.broadcast,
+    )
+    return RowPlan(
+        operator,
+        tuple(keys),
+        tuple(name for name, _ in columns),
+        None if control is None else tuple(control.df.columns),
+    )
+
+
+def _timer_kinds(process: KeyedProcess, has_event_time: bool) -> tuple[TimeKind, ...]:
+    if type(process).on_timer is KeyedProcess.on_timer:
+        return ()
+    return ("event", "processing") if has_event_time else ("processing",)
+
+
+def _typed(keys: Sequence[Resolved]) -> list[tuple[str, pa.DataType]]:
+    return [(key.name, key.type) for key in keys]
+
+
+def _check_names(keys: Sequence[Resolved], columns: Sequence[tuple[str, pa.DataType]]) -> None:
+    types = dict(columns)
+    for key in keys:
+        if key.name in types and types[key.name] != key.type:
+            raise InputError(
+                f"the key {key.name!r} has the name of a column of another type",
+                hint="give the key expression an alias of its own",
+            )
+    for name, _ in columns:
+        if name.startswith((CONTROL, INITIAL, "_holdfast")):
+            raise InputError(f"a column can't be named {name!r}", hint="rename it")
+
+
+def _check_broadcast(program: KeyedProgram, control: Stream | None) -> None:
+    owner = type(program.process)
+    has_code = owner.process_broadcast is not KeyedProcess.process_broadcast
+    if control is None and (has_code or program.broadcast):
+        raise InputError(
+            f"{owner.__name__} has broadcast state, but no control stream is connected",
+            hint="say key_by(…).connect(control).broadcast(process)",
+        )
+    if control is not None and not has_code:
+        raise InputError(
+            f"{owner.__name__} has no process_broadcast for the rows of the control stream",
+            hint="define process_broadcast(self, rows, ctx)",
+        )
