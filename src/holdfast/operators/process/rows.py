@@ -26,7 +26,7 @@ def row_class(names: tuple[str, ...]) -> Any:
     base = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     places = {name: place for place, name in enumerate(names)}
 
-    class Row(base):  # type: ignore[misc]
+    class Row(base):
         __slots__ = ()
 
         def __getitem__(self, item: Any) -> Any:
