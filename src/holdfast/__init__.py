@@ -5,7 +5,7 @@
 '0.1.0'
 """
 
-from holdfast import sinks
+from holdfast import sinks, testing
 from holdfast.aggregates import (
     Aggregate,
     any_value,
@@ -113,6 +113,7 @@ __all__ = [
     "stddev_samp",
     "stream",
     "sum",
+    "testing",
     "var_pop",
     "var_samp",
     "variance",

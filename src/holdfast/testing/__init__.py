@@ -1,24 +1,27 @@
 """What users and contributors test with.
 
-Spark is needed, and imported, only by :class:`EpochSource`.
+Spark is imported only by :class:`EpochSource`, and for testing PySpark's own ``StatefulProcessor``.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.sinks import SinkTests
-from holdfast.testing.storage import StorageTests
+from holdfast.testing.processor import ProcessorTester
 
 if TYPE_CHECKING:
+    from holdfast.testing.sinks import SinkTests
     from holdfast.testing.source import EpochSource
+    from holdfast.testing.storage import StorageTests
 
-__all__ = ["EpochSource", "SinkTests", "StorageTests"]
+__all__ = ["EpochSource", "ProcessorTester", "SinkTests", "StorageTests"]
+
+# These need Spark or pytest, which whoever tests a process may not have.
+_LAZY = {"EpochSource": "source", "SinkTests": "sinks", "StorageTests": "storage"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "EpochSource":
-        from holdfast.testing.source import EpochSource
-
-        return EpochSource
+    if name in _LAZY:
+        return getattr(import_module(f"holdfast.testing.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

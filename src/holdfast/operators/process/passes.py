@@ -6,7 +6,9 @@ them on top of the state before the epoch, and in the end the passes' changes be
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,7 +80,8 @@ class Passes:
         number = len(self._changes)
         for hashes, chunk in work.chunks(chunk_keys):
             self.cells.begin(hashes, chunk.keys)
-            result = act(chunk)
+            with _no_collection():
+                result = act(chunk)
             changes, new = self.cells.finish(number)
             self.new_keys += new
             for table, rows in changes.items():
@@ -113,6 +116,19 @@ class Passes:
             return layers[0] if len(layers) == 1 else _together(layers)
         runs = [(MemoryRun(table, rows), FULL_RANGE) for rows in layers]
         return pa.concat_tables(merge_runs(schema, runs, FULL_RANGE, drop_tombstones=False))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python's cycle collector from walking over all values of a chunk again and again: a
+    quarter of the time of a small process. It comes into its own after each chunk."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _together(tables: Sequence[pa.Table]) -> pa.Table:

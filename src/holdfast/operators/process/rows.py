@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -47,5 +47,6 @@ def to_rows(table: pa.Table) -> Sequence[Any]:
     """All rows of a table."""
     if not table.num_columns:
         return [row_class(())()] * table.num_rows
-    make = row_class(tuple(table.column_names))._make
+    # The constructor of tuples itself: a namedtuple's own one takes three times as long.
+    make = partial(tuple.__new__, row_class(tuple(table.column_names)))
     return list(map(make, zip(*(to_python(column) for column in table.columns), strict=True)))
