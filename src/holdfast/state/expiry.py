@@ -79,13 +79,21 @@ def _expired_by_column(
             continue
         now = clock.now(column.clock)
         times = places[column.expires]
-        if now is None or values[times].null_count == len(values[times]):
+        if now is None:
             continue
-        over = pc.less_equal(values[times], now).fill_null(False).to_numpy(zero_copy_only=False)
+        over = _at_or_before(values[times], now)
         if over.any():
             for each in (place, times):
                 masks[each] = masks[each] | over if each in masks else over
     return masks
+
+
+def _at_or_before(times: pa.Array, now: int) -> Mask:
+    if not times.null_count:
+        passed: Mask = times.to_numpy() <= now
+        return passed
+    known: Mask = pc.less_equal(times, now).fill_null(False).to_numpy(zero_copy_only=False)
+    return known
 
 
 def _without(array: pa.Array, gone: Mask) -> pa.Array:

@@ -74,6 +74,19 @@ class Layout:
             for place, column in zip(self.values, self.table.values, strict=True)
         ]
 
+    def values_of(self, batch: pa.RecordBatch, row: int) -> list[pa.Array]:
+        """The values of one row, as arrays of one."""
+        return [
+            pa.nulls(1, column.type)
+            if place is None
+            else _cast(batch.column(place).slice(row, 1), column.type)
+            for place, column in zip(self.values, self.table.values, strict=True)
+        ]
+
+    def is_tombstone(self, batch: pa.RecordBatch, row: int) -> bool:
+        """Whether a row says that its key is gone."""
+        return self.tombstone is not None and bool(batch.column(self.tombstone)[row].as_py())
+
     def tombstones(self, batch: pa.RecordBatch) -> pa.Array | None:
         """Which rows of a block say that their key is gone; None if none do."""
         if self.tombstone is None:

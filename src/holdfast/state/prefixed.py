@@ -19,6 +19,7 @@ from holdfast.state.search import SearchPart
 __all__ = ["FoundMany", "PrefixLookup"]
 
 _LOW = np.uint64(2**32 - 1)
+_FEW = 32
 _NONE = np.iinfo(np.int64).max
 
 
@@ -98,6 +99,8 @@ class PrefixLookup:
             )
             if not len(small):
                 continue
+            if len(small) > _FEW:
+                part.run.will_need(index)
             query, starts = stretch.query[small], stretch.starts[small]
             lengths = stretch.ends[small] - starts
             places = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
@@ -123,7 +126,6 @@ class PrefixLookup:
 
     def _rows_of(self, part: SearchPart, index: int, query: Indices, places: Indices) -> _Gathered:
         """Of rows that may belong to a key those that do: another key may have the same prefix."""
-        part.run.will_need(index)
         batch = part.run.block(index)
         keys = part.layout.key_arrays(batch)
         prefix = self._schema.prefix

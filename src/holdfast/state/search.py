@@ -22,7 +22,7 @@ from holdfast.state.keys import group_stretches
 from holdfast.state.layout import Layout
 from holdfast.state.schema import TableSchema
 
-__all__ = ["Hit", "SearchPart"]
+__all__ = ["Hit", "SearchPart", "guess_place"]
 
 _FEW = 32
 _SMALL_BLOCK = 1 << 14
@@ -53,15 +53,18 @@ class SearchPart:
     firsts: Hashes
     lasts: Hashes
     """The bounds of each block, cut to the segment's range."""
+    bounds: list[int]
+    """The last hash of each block."""
 
     @classmethod
     def open(cls, schema: TableSchema, run: OpenRun, span: HashRange) -> SearchPart:
         """The rows of a run in a range."""
         firsts = np.array([block.first for block in run.blocks], np.uint64)
-        lasts = np.array([block.last for block in run.blocks], np.uint64)
+        bounds = [block.last for block in run.blocks]
+        lasts = np.array(bounds, np.uint64)
         np.maximum(firsts, np.uint64(span.first), out=firsts)
         np.minimum(lasts, np.uint64(span.last), out=lasts)
-        return cls(run, Layout.find(schema, run.name, run.schema), firsts, lasts)
+        return cls(run, Layout.find(schema, run.name, run.schema), firsts, lasts, bounds)
 
     @property
     def may_clear(self) -> bool:
@@ -153,18 +156,28 @@ def _first_rows(block: Hashes, wanted: Hashes) -> Indices:
     """The first row of a block whose hash is not below each of those wanted."""
     if len(wanted) > _FEW or len(block) < _SMALL_BLOCK:
         return block.searchsorted(wanted)
-    # Hashes are spread evenly, so a hash's place can be guessed to within a few pages. A plain
-    # search would begin by touching pages all over the block.
-    first, last, count = int(block[0]), int(block[-1]), len(block)
-    margin = 4 * isqrt(count)
     rows = np.empty(len(wanted), np.int64)
     for index, value in enumerate(wanted.tolist()):
-        guess = (value - first) * count // (last - first + 1)
-        low, high = max(0, guess - margin), min(count, guess + margin)
-        if (low and block[low] >= value) or (high < count and block[high - 1] < value):
-            low, high = 0, count
-        rows[index] = low + block[low:high].searchsorted(wanted[index])
+        rows[index] = guess_place(block, value, wanted[index])
     return rows
+
+
+def guess_place(block: Hashes, value: int, wanted: np.uint64) -> int:
+    """The first row whose hash is not below ``value`` (``wanted`` is the same), if there is one.
+
+    Hashes are spread evenly, so a hash's place can be guessed to within a few pages. A plain search
+    would begin by touching pages all over the block.
+    """
+    count = len(block)
+    if count < _SMALL_BLOCK:
+        return int(block.searchsorted(wanted))
+    first, last = int(block[0]), int(block[-1])
+    margin = 4 * isqrt(count)
+    guess = (value - first) * count // (last - first + 1)
+    low, high = max(0, guess - margin), min(count, guess + margin)
+    if (low and block[low] >= wanted) or (high < count and block[high - 1] < wanted):
+        low, high = 0, count
+    return low + int(block[low:high].searchsorted(wanted))
 
 
 def _same_keys(

@@ -19,6 +19,7 @@ from holdfast.state.expiry import TableClock, expire
 from holdfast.state.hashing import FULL_RANGE, Hashes, HashRange, marker_hashes, prefix_range
 from holdfast.state.keys import keys_equal
 from holdfast.state.merge import merge_runs, merge_times
+from holdfast.state.point import find_one
 from holdfast.state.prefixed import FoundMany, PrefixLookup
 from holdfast.state.schema import TableSchema, orders_after
 from holdfast.state.search import SearchPart
@@ -28,6 +29,7 @@ __all__ = ["Found", "FoundMany", "TableView"]
 
 # One large key is read in pieces of this size: small enough to begin at once.
 _KEY_PIECE_ROWS = 1 << 16
+_FIRST = np.zeros(1, np.int64)
 
 
 class Found(NamedTuple):
@@ -64,6 +66,8 @@ class TableView:
         In a prefixed table the keys are those of entries: state key and what tells entries apart.
         """
         key_columns = [one_array(column) for column in keys.columns]
+        if len(hashes) == 1:
+            return self._lookup_one(hashes, key_columns)
         unanswered = np.ones(len(hashes), np.bool_)
         answers = []
         for part in self._parts:
@@ -129,6 +133,32 @@ class TableView:
     def first_time(self, after_ms: int | None) -> int | None:
         """The earliest time of a timed table's rows after this one, if there is any."""
         return first_time(self._segments, after_ms)
+
+    def _lookup_one(self, hashes: Hashes, keys: Sequence[pa.Array]) -> Found:
+        value = int(hashes[0])
+        for part in self._parts:
+            found = find_one(part, value, keys)
+            if found is not None:
+                if part.layout.is_tombstone(*found):
+                    break
+                return self._one(hashes, keys, part.layout.values_of(*found))
+            if self.schema.prefix and part.may_clear:
+                marker = prefix_range(value).first
+                if find_one(part, marker, keys[: self.schema.prefix]) is not None:
+                    break
+        return self._nothing()
+
+    def _one(self, hashes: Hashes, keys: Sequence[pa.Array], values: list[pa.Array]) -> Found:
+        over = expire(self.schema, values, self.clock)
+        if over is not None:
+            if over.dead[0]:
+                return self._nothing()
+            values = over.values
+        columns = [pa.array(hashes), *keys, *values]
+        return Found(_FIRST, pa.Table.from_arrays(columns, schema=self._arrow))
+
+    def _nothing(self) -> Found:
+        return Found(_FIRST[:0], self._arrow.empty_table())
 
     def _merged(self, within: HashRange, piece_rows: int | None = None) -> Iterator[pa.Table]:
         options = {} if piece_rows is None else {"piece_rows": piece_rows}
