@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from holdfast.aggregates import Aggregate
     from holdfast.checkpoint.coordinator import CheckpointEvent
     from holdfast.checkpoint.time import Watermark
+    from holdfast.grouped import GroupedStream
     from holdfast.operators.process.batch import BatchProcess
     from holdfast.operators.process.keyed import KeyedProcess
+    from holdfast.operators.process.unkeyed import Process
     from holdfast.sinks.base import Sink
     from holdfast.spark.plan import Plan
     from holdfast.spark.query import Query
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AggregatedStream",
     "ConnectedStream",
+    "DeduplicatedStream",
     "KeyedStream",
+    "PartitionStream",
     "Pipeline",
     "ProcessedStream",
     "ResultStream",
@@ -53,14 +57,16 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 def stream(df: DataFrame) -> Stream:
     """Begin a pipeline with a stateless streaming DataFrame.
 
-    Raises ``InputError`` for a batch DataFrame or one that already holds Spark's own stateful
-    operators, and ``ConfigurationError`` for Spark Connect or a Spark older than 4.1.
+    Raises ``InputError`` for one that already holds Spark's own stateful operators, and
+    ``ConfigurationError`` for Spark Connect or a Spark older than 4.1. A batch DataFrame is good for
+    ``groupBy(…).transformWithState(…)`` alone.
     """
     from holdfast.spark.guard import check_stream
     from holdfast.spark.session import check_session
 
     check_session(df.sparkSession)
-    check_stream(df)
+    if df.isStreaming:
+        check_stream(df)
     return Stream(df)
 
 
@@ -128,7 +134,30 @@ class Stream:
         """Say what rows are grouped by: names, or expressions with an alias."""
         if not columns:
             raise InputError("key_by needs at least one column", hint='say key_by("word")')
+        self._must_stream()
         return KeyedStream(self, tuple(columns))
+
+    def process(self, process: Process, output: object = None) -> PartitionStream:
+        """Run user code on rows that are not grouped by key, with operator state."""
+        self._must_stream()
+        return PartitionStream(self, process, output).checked()
+
+    def connect(self, control: Stream) -> ConnectedStream:
+        """Connect a control stream, whose rows every partition gets."""
+        self._must_stream()
+        control._must_stream()
+        return ConnectedStream(self, control)
+
+    def groupBy(self, *columns: str | Column) -> GroupedStream:  # noqa: N802 - PySpark's own name
+        """Like ``DataFrame.groupBy``, for a ``StatefulProcessor`` that is moved over unchanged."""
+        from holdfast.grouped import GroupedStream
+
+        return GroupedStream(self, tuple(columns))
+
+    def _must_stream(self) -> None:
+        from holdfast.spark.guard import check_stream
+
+        check_stream(self.df)
 
     def _then(self, df: DataFrame) -> Stream:
         from holdfast.spark.process import check_event_time
@@ -198,6 +227,16 @@ class KeyedStream:
         """
         return ProcessedStream(self, process, output).checked()
 
+    def drop_duplicates(self, *, within_watermark: bool = False) -> DeduplicatedStream:
+        """Let the first row of each key through, and no other.
+
+        Keys are remembered for ever, unless the watermark's column is one of them, or
+        ``within_watermark`` says that a key counts only as long as the watermark waits for rows.
+        """
+        stream = DeduplicatedStream(self, within_watermark)
+        stream.plan()
+        return stream
+
     def connect(self, control: Stream) -> ConnectedStream:
         """Connect a control stream, whose rows every partition gets."""
         return ConnectedStream(self, control)
@@ -205,14 +244,18 @@ class KeyedStream:
 
 @dataclass(frozen=True)
 class ConnectedStream:
-    """Keyed rows beside those of a control stream."""
+    """Rows beside those of a control stream."""
 
-    keyed: KeyedStream
+    main: KeyedStream | Stream
     control: Stream
 
-    def broadcast(self, process: KeyedProcess, output: object = None) -> ProcessedStream:
+    def broadcast(
+        self, process: KeyedProcess | Process, output: object = None
+    ) -> ProcessedStream | PartitionStream:
         """Run a process whose broadcast state the control stream updates."""
-        return ProcessedStream(self.keyed, process, output, self.control).checked()
+        if isinstance(self.main, Stream):
+            return PartitionStream(self.main, process, output, self.control).checked()  # type: ignore[arg-type]
+        return ProcessedStream(self.main, process, output, self.control).checked()  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -271,6 +314,69 @@ class ProcessedStream(ResultStream):
     def checkpoint_complete(self, epoch: int) -> None:
         """Tell the process."""
         self.process.checkpoint_complete(epoch)
+
+
+@dataclass(frozen=True)
+class PartitionStream(ResultStream):
+    """What a process without a key puts out, epoch by epoch."""
+
+    source: Stream
+    process: Process
+    output: object = None
+    control: Stream | None = None
+
+    def checked(self) -> PartitionStream:
+        """Itself, if it can be planned."""
+        self.plan()
+        return self
+
+    def plan(self) -> Plan:
+        """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.process import plan_unkeyed
+
+        return plan_unkeyed(self.source, self.process, self.output, self.control)
+
+    @property
+    def frame(self) -> DataFrame:
+        """The DataFrame that the query streams."""
+        from holdfast.spark.process import connected_frame
+
+        return connected_frame(self.source, self.control)
+
+    @property
+    def watermarks(self) -> dict[str, Watermark]:
+        """None: a process without a key has no event time."""
+        return {}
+
+    def checkpoint_complete(self, epoch: int) -> None:
+        """Tell the process."""
+        self.process.checkpoint_complete(epoch)
+
+
+@dataclass(frozen=True)
+class DeduplicatedStream(ResultStream):
+    """The first row of every key, epoch by epoch."""
+
+    keyed: KeyedStream
+    within_watermark: bool = False
+
+    def plan(self) -> Plan:
+        """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.deduplicate import plan_deduplicate
+
+        return plan_deduplicate(self.keyed, within_watermark=self.within_watermark)
+
+    @property
+    def frame(self) -> DataFrame:
+        """The DataFrame that the query streams."""
+        return self.keyed.source.df
+
+    @property
+    def watermarks(self) -> dict[str, Watermark]:
+        """How the watermark of the source moves."""
+        from holdfast.spark.process import watermarks
+
+        return watermarks(self.keyed.source, None)
 
 
 @dataclass(frozen=True)

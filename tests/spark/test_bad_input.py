@@ -85,7 +85,7 @@ def test_a_map_can_not_be_a_key(source: EpochSource) -> None:
 
 def test_a_batch_dataframe_is_refused(spark: SparkSession) -> None:
     with pytest.raises(InputError, match="readStream"):
-        hf.stream(spark.range(3))
+        hf.stream(spark.range(3)).key_by("id")
 
 
 @pytest.mark.parametrize(

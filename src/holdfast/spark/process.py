@@ -15,13 +15,21 @@ from holdfast.operators.process.batch import BatchOperator, BatchProcess
 from holdfast.operators.process.declare import TimeKind
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
 from holdfast.operators.process.operator import CONTROL, INITIAL, EventTime, ProcessOperator
+from holdfast.operators.process.unkeyed import PartitionOperator, Process
 from holdfast.spark.resolve import Resolved
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys, tagged_union
 
 if TYPE_CHECKING:
     from holdfast.stream import KeyedStream, Stream, WatermarkSpec
 
-__all__ = ["check_event_time", "connected_frame", "event_times", "plan_process", "watermarks"]
+__all__ = [
+    "check_event_time",
+    "connected_frame",
+    "event_times",
+    "plan_process",
+    "plan_unkeyed",
+    "watermarks",
+]
 
 _OPERATOR = "process"
 
@@ -103,6 +111,30 @@ def plan_process(
     )
 
 
+def plan_unkeyed(
+    main: Stream, process: Process, output: object = None, control: Stream | None = None
+) -> RowPlan:
+    """How rows reach a process without a key, and its operator. Runs no Spark job."""
+    if not isinstance(process, Process):
+        raise InputError(
+            f"{process!r} is no process without a key",
+            hint="give an instance of a class derived from hf.Process, or key_by first",
+        )
+    columns = columns_of(main.df)
+    _check_names((), columns)
+    operator = PartitionOperator(
+        _OPERATOR,
+        columns,
+        process,
+        output=output,
+        control=None if control is None else columns_of(control.df),
+    )
+    has_code = type(process).process_broadcast is not Process.process_broadcast
+    _check_connected(type(process), has_code, bool(operator.broadcast), control)
+    names = tuple(name for name, _ in columns)
+    return RowPlan(operator, (), names, None if control is None else tuple(control.df.columns))
+
+
 def _timer_kinds(process: KeyedProcess, has_event_time: bool) -> tuple[TimeKind, ...]:
     if type(process).on_timer is KeyedProcess.on_timer:
         return ()
@@ -129,7 +161,11 @@ def _check_names(keys: Sequence[Resolved], columns: Sequence[tuple[str, pa.DataT
 def _check_broadcast(program: KeyedProgram, control: Stream | None) -> None:
     owner = type(program.process)
     has_code = owner.process_broadcast is not KeyedProcess.process_broadcast
-    if control is None and (has_code or program.broadcast):
+    _check_connected(owner, has_code, bool(program.broadcast), control)
+
+
+def _check_connected(owner: type, has_code: bool, has_state: bool, control: Stream | None) -> None:
+    if control is None and (has_code or has_state):
         raise InputError(
             f"{owner.__name__} has broadcast state, but no control stream is connected",
             hint="say key_by(…).connect(control).broadcast(process)",

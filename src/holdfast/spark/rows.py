@@ -17,7 +17,7 @@ from holdfast.spark.buffers import clean
 from holdfast.spark.pacing import Shape
 from holdfast.spark.preaggregate import Preaggregated
 from holdfast.spark.resolve import Resolved, Resolver
-from holdfast.state.hashing import partition_sql
+from holdfast.state.hashing import partition_range, partition_sql
 from holdfast.state.schema import HASH
 from holdfast.types import parse_schema
 
@@ -109,6 +109,8 @@ class RowPlan:
         """Every row where its key's partition is; rows of a control stream everywhere."""
         if not shape.shuffle:
             return frame.coalesce(1)
+        if not self.keys:
+            frame = frame.withColumn(HASH, _first_hash(shape.partitions))
         own = F.expr(partition_sql(HASH, shape.partitions))
         if self.control is None:
             return frame.repartitionById(shape.partitions, own)
@@ -134,6 +136,8 @@ class RowPlan:
         )
 
     def _hash(self, keys: Sequence[Column]) -> Column:
+        if not keys:
+            return F.lit(0).cast("long").alias(HASH)
         hashed = F.xxhash64(*keys)
         if self.weak_hash_bits is not None:
             hashed = hashed.bitwiseAND(F.lit(-(1 << (64 - self.weak_hash_bits))))
@@ -164,6 +168,15 @@ class RowPlan:
             if f.name not in known
         ]
         return rows.select("*", *missing)
+
+
+def _first_hash(partitions: int) -> Column:
+    """For rows without a key: the first hash of a partition, chosen by where the row comes from."""
+    firsts = [partition_range(p, partitions).first for p in range(partitions)]
+    signed = [
+        F.lit(first - (1 << 64) if first >= 1 << 63 else first).cast("long") for first in firsts
+    ]
+    return F.element_at(F.array(*signed), F.spark_partition_id() % partitions + 1)
 
 
 def _tick(name: str) -> str:

@@ -23,7 +23,13 @@ from holdfast.state.hashing import entry_hashes
 from holdfast.state.keys import sort_rows
 from holdfast.state.schema import Column, TableSchema
 
-__all__ = ["BroadcastCell", "BroadcastState", "bind_broadcast", "broadcast_table"]
+__all__ = [
+    "BroadcastCell",
+    "BroadcastState",
+    "bind_broadcast",
+    "bound_broadcast",
+    "broadcast_table",
+]
 
 _REMOVED = object()
 
@@ -164,4 +170,9 @@ class _Broadcast(BroadcastState):
 
 def bind_broadcast(state: BroadcastState, cells: Cells) -> BroadcastState:
     """The state, at work in a task."""
-    return _Broadcast(cells.broadcast[state.name])
+    return bound_broadcast(cells.broadcast[state.name])
+
+
+def bound_broadcast(cell: BroadcastCell) -> BroadcastState:
+    """The state of a cell."""
+    return _Broadcast(cell)

@@ -72,13 +72,13 @@ class Passes:
     _changes: list[dict[str, list[pa.Table]]] = field(default_factory=list)
 
     def run(
-        self, work: WorkKeys, act: Callable[[Chunk], Result], chunk_keys: int = CHUNK_KEYS
+        self, work: WorkKeys, act: Callable[[Chunk], Result], chunk_keys: int | None = None
     ) -> None:
         """One pass: ``act`` on every chunk of keys."""
         self.cells.use(self._before())
         made: dict[str, list[pa.Table]] = {}
         number = len(self._changes)
-        for hashes, chunk in work.chunks(chunk_keys):
+        for hashes, chunk in work.chunks(chunk_keys or CHUNK_KEYS):
             self.cells.begin(hashes, chunk.keys)
             with _no_collection():
                 result = act(chunk)
