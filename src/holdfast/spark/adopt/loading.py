@@ -17,7 +17,7 @@ from holdfast.errors import InputError
 from holdfast.spark.session import configure
 
 if TYPE_CHECKING:
-    from holdfast.stream import AggregatedStream, Pipeline
+    from holdfast.stream import Pipeline, ResultStream
 
 __all__ = ["load_program", "new_session"]
 
@@ -33,7 +33,7 @@ def new_session() -> SparkSession:
     return configure(builder).getOrCreate()
 
 
-def load_program(text: str, spark: SparkSession) -> Pipeline | AggregatedStream:
+def load_program(text: str, spark: SparkSession) -> Pipeline | ResultStream:
     """What the function ``module:function`` (or ``file.py:function``) returns.
 
     It is called with the session, if it takes an argument.
@@ -52,7 +52,7 @@ def load_program(text: str, spark: SparkSession) -> Pipeline | AggregatedStream:
             hint="name a function that takes the Spark session and returns the pipeline",
         )
     takes_session = bool(inspect.signature(function).parameters)
-    made: Pipeline | AggregatedStream = function(spark) if takes_session else function()
+    made: Pipeline | ResultStream = function(spark) if takes_session else function()
     return made
 
 

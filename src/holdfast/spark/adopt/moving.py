@@ -18,17 +18,19 @@ from holdfast.checkpoint.entry import Checkpoint, EpochRecord
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import Log, LogState, read_log
 from holdfast.checkpoint.retention import Retention
+from holdfast.checkpoint.time import Watermark
 from holdfast.errors import ConfigurationError, HoldfastError, InputError, InternalError
 from holdfast.failpoints import failpoint
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
-from holdfast.spark.adopt.program import Adopter, adopter_of, count_sources
+from holdfast.spark.adopt.program import Program, adopted_tables
 from holdfast.spark.adopt.tables import AdoptedTable, partitions_for, write_table
 from holdfast.spark.options import _NAME
+from holdfast.state.expiry import TableClock
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from holdfast.stream import AggregatedStream, Pipeline
+    from holdfast.stream import Pipeline, ResultStream
 
 __all__ = ["Adoption", "adopt"]
 
@@ -54,7 +56,7 @@ class Adoption:
 
 
 def adopt(
-    pipeline: Pipeline | AggregatedStream,
+    pipeline: Pipeline | ResultStream,
     name: str,
     checkpoint_dir: str | Path,
     spark_checkpoint: str | Path,
@@ -68,13 +70,12 @@ def adopt(
     keys and aggregates. Afterwards ``pipeline.start(name, checkpoint_dir)`` goes on with the first
     batch that the old query did not commit. ``operator`` chooses one of several stateful operators.
     """
-    adopter = adopter_of(pipeline)
+    program = Program.of(pipeline)
     _check_name(name)
-    old = OldQuery.open(adopter.frame.sparkSession, spark_checkpoint)
+    old = OldQuery.open(program.frame.sparkSession, spark_checkpoint)
     chosen = old.operator(operator)
-    tables = adopter.tables(old, chosen)
-    position = old.position()
-    _check_sources(position[f"offsets/{old.batch}"], count_sources(adopter.frame), old)
+    tables = adopted_tables(program, old, chosen)
+    position = _with_ticks(old.position(), program, old)
     warnings = _warnings(old, chosen)
     storage = open_storage(str(checkpoint_dir))
     log = _claim(storage, name)
@@ -82,7 +83,7 @@ def adopt(
     changes = _write(tables, old, chosen, storage, log.claim_number)
     failpoint("adopt.written")
     old.check_stopped()
-    entry = _record(log, storage, adopter, old, position, changes)
+    entry = _record(log, storage, program, old, position, changes)
     rows = {table.schema.table: 0 for table in tables}
     for run in entry.runs:
         rows[run.table] += run.rows
@@ -98,14 +99,28 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_sources(offsets: bytes, sources: int, old: OldQuery) -> None:
-    lines = offsets.decode().split("\n")
-    there = len(lines) - 2 if lines[0] == "v1" else len(json.loads(lines[2]))
-    if there != sources:
+def _with_ticks(position: dict[str, bytes], program: Program, old: OldQuery) -> dict[str, bytes]:
+    """The position of the program's sources: those of the old query and, for timers, one more."""
+    lines = position[f"offsets/{old.batch}"].decode().split("\n")
+    plain = lines[0] == "v1"
+    there = len(lines) - 2 if plain else len(json.loads(lines[2]))
+    if there != program.sources:
         raise InputError(
-            f"the query at {old.location} reads {there} sources, the program {sources}",
+            f"the query at {old.location} reads {there} sources, the program {program.sources}",
             hint="read the sources of the old query, in its order",
         )
+    if not program.operator.needs_ticks:
+        return position
+    if not plain:
+        raise InputError(
+            f"the query at {old.location} names its sources, and the program has timers",
+            hint="run the old query for a batch with spark.sql.streaming.offsetLog.formatVersion=1",
+        )
+    # A source that has not been read from yet.
+    return {
+        path: data + b"\n-" if path.startswith("offsets/") else data
+        for path, data in position.items()
+    }
 
 
 def _warnings(old: OldQuery, chosen: StatefulOperator) -> tuple[str, ...]:
@@ -163,30 +178,32 @@ def _write(
 class _Stored:
     """Every run is stored as it is written."""
 
-    def store(self, version: Version) -> StoreResult:
-        del version
+    def store(self, version: Version, clock: TableClock | None) -> StoreResult:
+        del version, clock
         return StoreResult(())
 
 
 def _record(
     log: Log,
     storage: Storage,
-    adopter: Adopter,
+    program: Program,
     old: OldQuery,
     position: Mapping[str, bytes],
     changes: list[Change],
 ) -> Checkpoint:
     ledger = Ledger(Version(old.batch - 1))
     rows = sum(change.output.rows for change in changes if change.output is not None)
-    ledger.record_epoch(_epoch(old.batch, position), changes, {}, position, rows)
+    ledger.record_epoch(
+        _epoch(old.batch, position, program.watermarks), changes, {}, position, rows
+    )
     coordinator = Coordinator(
         log,
         storage,
         ledger,
         _Stored(),
         {},
-        tuple(schema.record() for schema in adopter.operator.tables),
-        {adopter.operator.id: adopter.operator.describe()},
+        tuple(schema.record() for schema in program.operator.tables),
+        {program.operator.id: program.operator.describe()},
         Retention(1, None),
         _now_ms,
     )
@@ -197,10 +214,20 @@ def _record(
     return entry
 
 
-def _epoch(batch: int, position: Mapping[str, bytes]) -> EpochRecord:
-    """The old query's last batch, with the clock that Spark fixed for it."""
+def _epoch(
+    batch: int, position: Mapping[str, bytes], watermarks: Mapping[str, Watermark]
+) -> EpochRecord:
+    """The old query's last batch, with the clock that Spark fixed for it and for the next."""
     offsets = position[f"offsets/{batch}"].decode()
-    batch_time = json.loads(offsets.split("\n")[1])["batchTimestampMs"]
+    fixed = json.loads(offsets.split("\n")[1])
     commit = json.loads(position[f"commits/{batch}"].split(b"\n", 1)[1])
-    watermark = commit["nextBatchWatermarkMs"] or None
-    return EpochRecord(batch, 0, batch_time, watermark, offsets)
+    after = commit["nextBatchWatermarkMs"]
+    return EpochRecord(
+        batch,
+        rows=0,
+        processing_time_ms=fixed["batchTimestampMs"],
+        # Spark's watermark is 0 as long as there is none.
+        watermark_ms=(fixed["batchWatermarkMs"] or None) if watermarks else None,
+        offsets=offsets,
+        event_times={n: after + w.delay_ms for n, w in watermarks.items()} if after else {},
+    )

@@ -59,6 +59,8 @@ class OldQuery:
         session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         for name, value in QUERY_SETTINGS.items():
             session.conf.set(name, value)
+        # Times without a zone are told by UTC here, as everywhere in Holdfast.
+        session.conf.set("spark.sql.session.timeZone", "UTC")
         files = _Files(session, where)
         if not files.exists("metadata") or not files.exists("offsets"):
             raise ConfigurationError(

@@ -1,60 +1,62 @@
-"""What the program that takes over wants of the old state: its operator, and rows for its tables."""
+"""What the program that takes over wants of the old state: rows for its operator's tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
+from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError
+from holdfast.operators.aggregate import AggregateOperator
 from holdfast.operators.base import Operator
+from holdfast.operators.deduplicate import DeduplicateOperator
 from holdfast.spark.adopt.aggregate import our_buffers
 from holdfast.spark.adopt.keys import hash_and_keys, unpacked
 from holdfast.spark.adopt.kinds import check_kind
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
 from holdfast.spark.adopt.tables import AdoptedTable
-from holdfast.spark.lift import AggregatePlan, plan_aggregate
+from holdfast.spark.lift import AggregatePlan
+from holdfast.spark.plan import Plan
 
 if TYPE_CHECKING:
-    from holdfast.stream import AggregatedStream, Pipeline
+    from holdfast.stream import Pipeline, ResultStream
 
-__all__ = ["Adopter", "adopter_of", "count_sources"]
+__all__ = ["Program", "adopted_tables"]
 
 
-class Adopter(Protocol):
-    """A program that can go on with the state of one kind of Spark's operators."""
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program that takes over."""
 
-    @property
-    def frame(self) -> DataFrame:
-        """Its input."""
+    frame: DataFrame
+    plan: Plan
+    watermarks: dict[str, Watermark]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline | ResultStream) -> Program:
+        """That of a pipeline, or of a stream that isn't one yet."""
+        source: Any = getattr(pipeline, "source", pipeline)
+        if not hasattr(source, "plan"):
+            raise InputError(
+                f"{pipeline!r} has no operator that could take over a state",
+                hint="give a pipeline, or a stream behind aggregate(...) and the like",
+            )
+        return cls(source.frame, source.plan(), source.watermarks)
 
     @property
     def operator(self) -> Operator:
         """Its operator."""
+        return self.plan.operator
 
-    def tables(self, old: OldQuery, chosen: StatefulOperator) -> list[AdoptedTable]:
-        """The rows that its tables begin with; ``InputError`` if the old state doesn't fit."""
-
-
-def adopter_of(pipeline: Pipeline | AggregatedStream) -> Adopter:
-    """The adopter for a program."""
-    source: Any = getattr(pipeline, "source", pipeline)
-    if not hasattr(source, "aggregates"):
-        raise InputError(
-            f"{pipeline!r} can't take over the state of a Spark query",
-            hint="give a pipeline, or a stream behind aggregate(...)",
-        )
-    keyed = source.keyed
-    plan = plan_aggregate(keyed.source.df, "aggregate", keyed.keys, source.aggregates)
-    return _AggregateAdopter(keyed.source.df, plan)
-
-
-def count_sources(frame: DataFrame) -> int:
-    """How many sources a stream reads."""
-    return sum(1 for _ in _streaming_leaves(frame._jdf.queryExecution().analyzed()))
+    @property
+    def sources(self) -> int:
+        """How many sources it reads, without the one that Holdfast adds for timers."""
+        return sum(1 for _ in _streaming_leaves(self.frame._jdf.queryExecution().analyzed()))
 
 
 def _streaming_leaves(node: Any) -> Iterator[Any]:
@@ -65,29 +67,59 @@ def _streaming_leaves(node: Any) -> Iterator[Any]:
         yield from _streaming_leaves(children.apply(index))
 
 
-@dataclass(frozen=True, slots=True)
-class _AggregateAdopter:
-    frame: DataFrame
-    plan: AggregatePlan
+def adopted_tables(program: Program, old: OldQuery, chosen: StatefulOperator) -> list[AdoptedTable]:
+    """The rows that the program's tables begin with; ``InputError`` if the old state doesn't fit."""
+    plan, operator = program.plan, program.operator
+    if isinstance(plan, AggregatePlan):
+        return [_groups(plan, plan.operator, old, chosen)]
+    if isinstance(operator, DeduplicateOperator):
+        return [_seen(operator, old, chosen)]
+    raise InputError(
+        f"operator {operator.id!r} of the program can't take over a state of Spark's",
+        hint="what can be adopted is in docs/adopt.md",
+    )
 
-    @property
-    def operator(self) -> Operator:
-        return self.plan.operator
 
-    def tables(self, old: OldQuery, chosen: StatefulOperator) -> list[AdoptedTable]:
-        check_kind(chosen, ("stateStoreSave",), "aggregate()")
-        state, (keys, values) = unpacked(old.state(chosen), "key", "value")
-        table = self.plan.operator.tables[0]
-        # One total over everything is keyed by a constant in the program, which needs no input.
-        hashed = hash_and_keys(table.keys, keys) if keys else list(self.plan.keys)
-        buffers = our_buffers(self.plan.operator.aggregates, values)
-        named = [c.alias(n) for c, n in zip(buffers, table.value_names, strict=True)]
-        try:
-            rows = state.select(*hashed, *named)
-        except AnalysisException:
-            raise InputError(
-                "the old query has one total over everything, the program one per "
-                + ", ".join(table.key_names),
-                hint="key the program by a constant, such as F.lit(0).alias('all')",
-            ) from None
-        return [AdoptedTable(table, rows)]
+def _groups(
+    plan: AggregatePlan, operator: AggregateOperator, old: OldQuery, chosen: StatefulOperator
+) -> AdoptedTable:
+    check_kind(chosen, ("stateStoreSave",), "aggregate()")
+    state, (keys, values) = unpacked(old.state(chosen), "key", "value")
+    table = operator.tables[0]
+    # One total over everything is keyed by a constant in the program, which needs no input.
+    hashed = hash_and_keys(table.keys, keys) if keys else list(plan.keys)
+    buffers = our_buffers(operator.aggregates, values)
+    named = [c.alias(n) for c, n in zip(buffers, table.value_names, strict=True)]
+    try:
+        rows = state.select(*hashed, *named)
+    except AnalysisException:
+        raise InputError(
+            "the old query has one total over everything, the program one per "
+            + ", ".join(table.key_names),
+            hint="key the program by a constant, such as F.lit(0).alias('all')",
+        ) from None
+    return AdoptedTable(table, rows)
+
+
+def _seen(operator: DeduplicateOperator, old: OldQuery, chosen: StatefulOperator) -> AdoptedTable:
+    table, time, after_ms = operator.tables[0], operator.event_time, operator.expires_after_ms
+    by_key = time is not None and time.column in table.key_names
+    if after_ms is None or by_key:
+        check_kind(chosen, ("dedupe",), "drop_duplicates()")
+    else:
+        check_kind(chosen, ("dedupeWithinWatermark",), "drop_duplicates(within_watermark=True)")
+    state, (keys, values) = unpacked(old.state(chosen), "key", "value")
+    hashed = hash_and_keys(table.keys, keys)
+    if after_ms is None or time is None:
+        return AdoptedTable(table, state.select(*hashed))
+    if not by_key:
+        until = _milliseconds_up(values[0].column)
+        return AdoptedTable(table, state.select(*hashed, F.lit(True), until))
+    rows = state.select(*hashed)
+    until = _milliseconds_up(F.unix_micros(F.col(f"`{time.column}`").cast("timestamp")))
+    return AdoptedTable(table, rows.select("*", F.lit(True), until + F.lit(after_ms)))
+
+
+def _milliseconds_up(micros: Column) -> Column:
+    """Rounded up, as the operator does it: a watermark in ms has passed a time in µs only then."""
+    return F.ceil(micros / F.lit(1000)).cast("bigint")
