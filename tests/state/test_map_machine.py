@@ -15,6 +15,7 @@ from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.keys import sort_rows
 from holdfast.state.schema import HASH, ClockName, Column, TableSchema
+from holdfast.state.view import TableView
 from tests.state.disk import TableOnDisk, covers, partition_counts, partition_ranges
 from tests.state.entries import (
     LOW_HASHES,
@@ -242,7 +243,7 @@ class MapsOnDisk(RuleBasedStateMachine):
             assert scanned(view, user, self.hashing) == found.get(user, [])
         self._check_entries([(user, name) for user in USERS for name in self.names])
 
-    def _view(self) -> Any:
+    def _view(self) -> TableView:
         return self.table.view(clock=self.clock)
 
     def _live(self, user: User) -> dict[Any, Entry]:
