@@ -14,7 +14,7 @@ from bench.kit.stats import Row
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-__all__ = ["checkpoint", "latency", "throughput"]
+__all__ = ["checkpoint", "latency", "rates", "throughput"]
 
 _COLOURS = {"holdfast": "#0b7a75", "floor": "#b0b7bf", "heap": "#d99a2b", "rocksdb": "#9c4a3c"}
 
@@ -40,6 +40,21 @@ def throughput(rows: Sequence[Row], path: Path) -> None:
     axes.set_ylabel("thousand rows/s, steady")
     axes.set_title("Count and sum per key, checkpoints on (longer is better)")
     axes.legend()
+    _save(figure, path)
+
+
+def rates(rows: Sequence[Row], title: str, path: Path) -> None:
+    """Rows a second on a logarithmic scale, a line per contender and input."""
+    figure, axes = plt.subplots(figsize=(8, 0.5 * len(rows) + 1.2), layout="constrained")
+    names = [f"{row.contender} ({row.data})" for row in rows]
+    colours = ["#9c4a3c" if row.contender.startswith("tws") else "#0b7a75" for row in rows]
+    bars = axes.barh(names, [row.rows_per_s for row in rows], color=colours)
+    axes.bar_label(bars, [f"{row.rows_per_s:,.0f}" for row in rows], padding=4, fontsize=8)
+    axes.set_xscale("log")
+    axes.invert_yaxis()
+    axes.set_xlabel("rows/s, steady")
+    axes.set_title(title)
+    axes.margins(x=0.15)
     _save(figure, path)
 
 

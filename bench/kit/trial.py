@@ -8,7 +8,18 @@ import msgspec
 
 __all__ = ["MARK", "CheckpointTaken", "Contender", "Epoch", "Note", "Outcome", "Trial"]
 
-Contender = Literal["holdfast", "floor", "heap", "rocksdb"]
+Contender = Literal[
+    "holdfast",
+    "floor",
+    "heap",
+    "rocksdb",
+    "keyed",
+    "batch",
+    "dropin-row",
+    "dropin-pandas",
+    "tws-row",
+    "tws-pandas",
+]
 
 MARK = "@bench "
 """What a line of the child's output begins with if it is meant for the harness."""

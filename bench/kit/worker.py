@@ -13,7 +13,18 @@ import msgspec
 
 from bench.kit.trial import MARK, Note, Outcome, Trial
 
-_MODULES = {"holdfast": "holdfast", "floor": "floor", "heap": "spark_own", "rocksdb": "spark_own"}
+_MODULES = {
+    "holdfast": "holdfast",
+    "floor": "floor",
+    "heap": "spark_own",
+    "rocksdb": "spark_own",
+    "keyed": "processes",
+    "batch": "processes",
+    "dropin-row": "processes",
+    "dropin-pandas": "processes",
+    "tws-row": "transform_with_state",
+    "tws-pandas": "transform_with_state",
+}
 
 
 def _say(note: Note) -> None:

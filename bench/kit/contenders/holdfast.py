@@ -12,11 +12,13 @@ from bench.kit.contenders.common import Tell, epochs_of, make_session, source, v
 from bench.kit.trial import CheckpointTaken, Epoch, Outcome, Trial
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.checkpoint.coordinator import CheckpointEvent
     from holdfast.spark.query import Query
     from holdfast.stream import Pipeline
 
-__all__ = ["run"]
+__all__ = ["run", "run_pipeline"]
 
 _POLL_S = 0.5
 
@@ -42,7 +44,11 @@ def run(trial: Trial, tell: Tell) -> Outcome:
     spark = make_session(trial)
     keyed = hf.stream(source(spark, trial)).key_by("word")
     counts = keyed.aggregate(n=hf.count(), total=hf.sum("amount"))
-    pipeline = counts.write_to(hf.sinks.noop())
+    return run_pipeline(spark, counts.write_to(hf.sinks.noop()), trial, tell)
+
+
+def run_pipeline(spark: SparkSession, pipeline: Pipeline, trial: Trial, tell: Tell) -> Outcome:
+    """Process all input with a pipeline."""
     events = _Events()
     began = time.perf_counter()
     query = _start(pipeline, trial, events)
