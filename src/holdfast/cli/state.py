@@ -69,10 +69,10 @@ def _chosen(views: Mapping[str, TableView], operator: str | None) -> dict[str, T
     chosen = {
         name: view
         for name, view in views.items()
-        if operator is None or name.rpartition(".")[0] == operator
+        if (operator is None or name.partition(".")[0] == operator) and not view.schema.timed
     }
     if not chosen:
-        operators = sorted({name.rpartition(".")[0] for name in views})
+        operators = sorted({name.partition(".")[0] for name in views})
         raise InputError(
             f"there is no operator {operator!r} with state",
             hint=f"use one of: {', '.join(operators) or '(none has state)'}",
@@ -131,7 +131,7 @@ def _matching(piece: pa.Table, filters: Mapping[str, pa.Scalar]) -> pa.Table:
 
 def _results(entry: Checkpoint, schema: TableSchema, rows: pa.Table) -> pa.Table:
     """Finish aggregates, where the entry says enough of what they are."""
-    operator = schema.table.rpartition(".")[0]
+    operator = schema.table.partition(".")[0]
     finish = finisher(schema, entry.program.get(operator, ""))
     return rows if finish is None else finish(rows)
 

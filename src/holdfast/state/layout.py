@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from holdfast.errors import CorruptionError
 from holdfast.state.columns import Indices, take_all
+from holdfast.state.evolve import adapt
 from holdfast.state.schema import HASH, KEY_HASH, TOMBSTONE, TableSchema, field_id
 
 __all__ = ["Layout"]
@@ -54,14 +55,14 @@ class Layout:
     def key_arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key columns of a block; in a timed table the keys' hash comes first."""
         pairs = zip(self.keys, self.key_types, strict=True)
-        return [_cast(batch.column(place), kind) for place, kind in pairs]
+        return [adapt(batch.column(place), kind) for place, kind in pairs]
 
     def value_arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The value columns of a block."""
         return [
             pa.nulls(batch.num_rows, column.type)
             if place is None
-            else _cast(batch.column(place), column.type)
+            else adapt(batch.column(place), column.type)
             for place, column in zip(self.values, self.table.values, strict=True)
         ]
 
@@ -70,7 +71,7 @@ class Layout:
         places = [place for place in self.values if place is not None]
         taken = iter(take_all([batch.column(place) for place in places], rows, ascending=True))
         return [
-            pa.nulls(len(rows), column.type) if place is None else _cast(next(taken), column.type)
+            pa.nulls(len(rows), column.type) if place is None else adapt(next(taken), column.type)
             for place, column in zip(self.values, self.table.values, strict=True)
         ]
 
@@ -79,7 +80,7 @@ class Layout:
         return [
             pa.nulls(1, column.type)
             if place is None
-            else _cast(batch.column(place).slice(row, 1), column.type)
+            else adapt(batch.column(place).slice(row, 1), column.type)
             for place, column in zip(self.values, self.table.values, strict=True)
         ]
 
@@ -93,7 +94,3 @@ class Layout:
             return None
         marks = batch.column(self.tombstone)
         return marks if marks.true_count else None
-
-
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return array if array.type == kind else array.cast(kind)

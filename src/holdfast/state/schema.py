@@ -80,7 +80,7 @@ class Column:
         return cls(field_id(field), field.name, field.type, int(expires), cast(ClockName, clock))
 
 
-class SchemaRecord(msgspec.Struct, frozen=True):
+class SchemaRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table's schema as a log entry keeps it: words for people, Arrow's own bytes for us."""
 
     table: str
@@ -88,6 +88,8 @@ class SchemaRecord(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     arrow: str
     """The Arrow schema (hash, keys, values, with field ids), IPC-encoded, in base64."""
+    last_id: int = 0
+    """The highest column id ever given, if the column that had it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class TableSchema:
     entries apart. 0: a key has one row."""
     timed: ClockName | None = None
     """In a timed table: the clock that its times go by."""
+    last_id: int = 0
+    """The highest column id ever given, if the column that had it is gone."""
 
     def __post_init__(self) -> None:
         names = [c.name for c in self.columns]
@@ -190,7 +194,7 @@ class TableSchema:
         """What a log entry says of this schema."""
         words = tuple(f"{c.id} {c.name} {c.type}" for c in self.columns)
         encoded = base64.b64encode(self.arrow.serialize()).decode()
-        return SchemaRecord(self.table, len(self.keys), words, encoded)
+        return SchemaRecord(self.table, len(self.keys), words, encoded, self.last_id)
 
     @classmethod
     def from_record(cls, record: SchemaRecord) -> TableSchema:
@@ -200,7 +204,8 @@ class TableSchema:
         keys, values = columns[: record.key_columns], columns[record.key_columns :]
         metadata = arrow.metadata or {}
         timed = cast(ClockName, metadata[_TIMED].decode()) if _TIMED in metadata else None
-        return cls(record.table, keys, values, int(metadata.get(_PREFIX, b"0")), timed)
+        prefix = int(metadata.get(_PREFIX, b"0"))
+        return cls(record.table, keys, values, prefix, timed, record.last_id)
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:

@@ -84,7 +84,8 @@ class _Maker:
             Column(ids.of(f"timers.{kind}"), f"timers.{kind}", pa.list_(pa.int64()))
             for kind in timers
         ]
-        return TableSchema(f"{self.operator}.values", keys, tuple(columns))
+        table = f"{self.operator}.values"
+        return TableSchema(table, keys, tuple(columns), last_id=ids.gone(keys, columns))
 
     def entries(self, state: State, name: str, kind: pa.DataType) -> TableSchema:
         table = f"{self.operator}.{state.kind}.{state.name}"
@@ -107,12 +108,18 @@ class _Ids:
     def __init__(self, earlier: TableSchema | None) -> None:
         self._known = {c.name: c.id for c in earlier.columns} if earlier else {}
         self._last = max(self._known.values(), default=0)
+        self._last = max(self._last, earlier.last_id if earlier else 0)
 
     def of(self, name: str) -> int:
         if name not in self._known:
             self._last += 1
             self._known[name] = self._last
         return self._known[name]
+
+    def gone(self, *columns: Sequence[Column]) -> int:
+        """The highest id, if none of the columns has it any more; else 0."""
+        highest = max((c.id for some in columns for c in some), default=0)
+        return self._last if self._last > highest else 0
 
 
 def _expiring(ids: _Ids, state: State, name: str, expires: str) -> list[Column]:
