@@ -211,17 +211,12 @@ class _Work:
         opener = RunOpener(self.folder, self.storage)
         schema = self.schemas[piece.table]
         opened = [(opener.open(s.run), s.range) for s in piece.segments]
-        arrow = merged_schema(schema, opened, drop_tombstones=piece.oldest)
         newest = piece.segments[0]
         alone = len(piece.segments) == 1 and newest.range == newest.run.range
         alone = alone and not (piece.oldest and newest.run.tombstones)
-        tables = merge_runs(
-            schema,
-            opened,
-            piece.range,
-            drop_tombstones=piece.oldest,
-            clock=None if alone else self.clock,
-        )
+        clock = None if alone else self.clock
+        arrow = merged_schema(schema, opened, drop_tombstones=piece.oldest, clock=clock)
+        tables = merge_runs(schema, opened, piece.range, drop_tombstones=piece.oldest, clock=clock)
         if alone:
             # The local form is there already and stays, under the same name and with the same rows.
             return self._put(newest.run, tables, arrow)

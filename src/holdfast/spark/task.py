@@ -203,6 +203,9 @@ class _Task:
     def _name(self, suffix: str = "") -> str:
         return f"{self.spec.claim}-{self.spec.clock.epoch}-{self.partition}-{self.attempt}{suffix}"
 
+    def _index(self, schema: TableSchema) -> int:
+        return self.spec.operator.tables.index(schema)
+
     def _write(self, update: Update) -> None:
         for schema in self.spec.operator.tables:
             rows = update.changes.get(schema.table)
@@ -216,8 +219,7 @@ class _Task:
 
     def _write_rows(self, schema: TableSchema, rows: pa.Table) -> None:
         if schema.table not in self.writers:
-            index = self.spec.operator.tables.index(schema)
-            path = local_path(self.spec.folder, self._name(f"-{index}" if index else ""))
+            path = local_path(self.spec.folder, self._name(f"-{self._index(schema)}"))
             self.writers[schema.table] = LocalRunWriter(path, self._arrow(schema))
         if rows.num_columns < len(self._arrow(schema)):
             rows = rows.append_column(TOMBSTONE_FIELD, pa.array(np.zeros(rows.num_rows, np.bool_)))
@@ -304,11 +306,12 @@ class _Task:
 
     def _merge(self, schema: TableSchema, picked: Sequence[Segment]) -> Change:
         opened = [(self.opener.open(s.run), s.range) for s in picked]
-        path = local_path(self.spec.folder, self._name("-m"))
+        path = local_path(self.spec.folder, self._name(f"-{self._index(schema)}m"))
+        clock = self.table_clock
         info = write_local(
             path,
-            merged_schema(schema, opened, drop_tombstones=False),
-            merge_runs(schema, opened, self.range, drop_tombstones=False, clock=self.table_clock),
+            merged_schema(schema, opened, drop_tombstones=False, clock=clock),
+            merge_runs(schema, opened, self.range, drop_tombstones=False, clock=clock),
         )
         merged = Run(
             path.stem,
