@@ -1,0 +1,1 @@
+"""PySpark's ``StatefulProcessor``, unchanged, on Holdfast's state."""

@@ -1,0 +1,139 @@
+"""Values of state: what a processor gives, what a cell holds, and what the processor gets back.
+
+A processor gives tuples and gets tuples. A cell holds a dict by field name, as Arrow takes and gives
+it, with timestamps in UTC. As in PySpark, timestamps reach the processor as datetimes without a zone
+in the worker's own, structs as Rows, maps as dicts; NumPy scalars, Rows, named tuples and pandas
+timestamps are taken for what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from holdfast.spark.stateful.encoders import MisfitError, encoder
+from holdfast.spark.stateful.errors import StateError, wrong_width
+from holdfast.types import type_words
+
+__all__ = ["Codec", "decoder", "make_row"]
+
+Decode = Callable[[Any], Any]
+
+_MISFITS = (MisfitError, TypeError, ValueError, OverflowError, AttributeError)
+
+
+class Codec:
+    """Fields of one state variable: its value, or the key of a map."""
+
+    def __init__(self, state: str, schema: pa.Schema, doing: str) -> None:
+        self.state, self.schema, self.doing = state, schema, doing
+        self.names: tuple[str, ...] = tuple(schema.names)
+        self._width = len(self.names)
+        self._row = Row(*self.names)
+        self._encoders = [encoder(field.type) for field in schema]
+        self._decoders = [decoder(field.type) for field in schema]
+        self._plain = all(decode is None for decode in self._decoders)
+
+    def parts(self, value: Any) -> list[Any]:
+        """The fields of a value, as a cell holds them."""
+        given = tuple(value)
+        if len(given) != self._width:
+            raise wrong_width(self.doing, self._width, len(given))
+        try:
+            return [
+                None if v is None else encode(v)
+                for v, encode in zip(given, self._encoders, strict=True)
+            ]
+        except _MISFITS as error:
+            raise self._misfit(given, error) from None
+
+    def encode(self, value: Any) -> dict[str, Any]:
+        """A value as a cell holds it."""
+        return dict(zip(self.names, self.parts(value), strict=True))
+
+    def decode(self, held: dict[str, Any]) -> tuple[Any, ...]:
+        """What a cell holds, as the processor gets it."""
+        if self._plain:
+            return tuple(held.values())
+        return self.decode_parts(tuple(held.values()))
+
+    def decode_parts(self, parts: Sequence[Any]) -> tuple[Any, ...]:
+        """The same for fields without names."""
+        return tuple(
+            value if decode is None or value is None else decode(value)
+            for value, decode in zip(parts, self._decoders, strict=True)
+        )
+
+    def decode_row(self, held: dict[str, Any]) -> Row:
+        """What a cell holds, as a Row."""
+        return make_row(self._row, self.decode(held))
+
+    def _misfit(self, given: tuple[Any, ...], error: Exception) -> StateError:
+        for field, value, encode in zip(self.schema, given, self._encoders, strict=True):
+            try:
+                if value is not None:
+                    encode(value)
+            except _MISFITS as reason:
+                kind = type(value).__name__
+                return StateError(
+                    self.doing,
+                    f"field {field.name!r} of state {self.state!r} is {type_words(field.type)}, but "
+                    f"was given {value!r} ({kind}): {reason}",
+                )
+        return StateError(self.doing, str(error))
+
+
+def make_row(fields: Row, values: tuple[Any, ...]) -> Row:
+    """A Row, made without the checks of its constructor, which take longer than the rest.
+
+    >>> make_row(Row("a", "b"), (1, 2))
+    Row(a=1, b=2)
+    """
+    row: Row = tuple.__new__(Row, values)
+    row.__fields__ = fields
+    return row
+
+
+def decoder(kind: pa.DataType) -> Decode | None:
+    """How a held value becomes the processor's; None: as it is."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return lambda value: value.astimezone().replace(tzinfo=None)
+    if pa.types.is_struct(kind):
+        return _row_decoder(kind)
+    if pa.types.is_list(kind):
+        inner = decoder(kind.value_type)
+        if inner is None:
+            return None
+        return lambda value: [None if v is None else inner(v) for v in value]
+    if pa.types.is_map(kind):
+        return _map_decoder(kind)
+    return None
+
+
+def _row_decoder(kind: pa.DataType) -> Decode:
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    names = Row(*(field.name for field in fields))
+    decoders = [decoder(field.type) for field in fields]
+
+    def decode(value: dict[str, Any]) -> Row:
+        parts = zip(value.values(), decoders, strict=True)
+        return make_row(names, tuple(v if d is None or v is None else d(v) for v, d in parts))
+
+    return decode
+
+
+def _map_decoder(kind: pa.DataType) -> Decode | None:
+    key, item = decoder(kind.key_type), decoder(kind.item_type)
+    if key is None and item is None:
+        return None
+
+    def decode(value: dict[Any, Any]) -> dict[Any, Any]:
+        return {
+            (k if key is None else key(k)): (v if item is None or v is None else item(v))
+            for k, v in value.items()
+        }
+
+    return decode
