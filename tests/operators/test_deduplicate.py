@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.operators.base import Clock, Operator, Place
 from holdfast.operators.deduplicate import DeduplicateOperator
-from holdfast.operators.process.operator import LATE, SOURCE, TAG, EventTime
+from holdfast.operators.event_time import LATE, EventTime
+from holdfast.operators.process.operator import SOURCE, TAG
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE, Hashes, partition_of, partition_range
 from holdfast.state.keys import SortedRows, sort_rows
@@ -170,7 +171,7 @@ def test_keys_are_forgotten_when_the_watermark_has_passed_their_time(
             number += 1
             rows.append((*key, at, number))
             ms = at // 1000
-            if watermark is not None and ms <= watermark:
+            if watermark is not None and at <= watermark * 1000:
                 late.append(number)
                 continue
             known = key in until and (watermark is None or until[key] > watermark)

@@ -42,6 +42,8 @@ class Clock(msgspec.Struct, frozen=True):
     """No row is expected any more at or before this event time."""
     previous_watermark_ms: int | None = None
     """The watermark of the epoch before."""
+    previous_processing_time_ms: int | None = None
+    """The processing time of the epoch before."""
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 
 from holdfast.operators.base import Clock, Found, Operator, Received, StateReader, Update
 from holdfast.operators.columns import column
-from holdfast.operators.process.operator import LATE, SOURCE, TAG, EventTime
+from holdfast.operators.event_time import LATE, EventTime, greatest_ms, milliseconds, part_late
+from holdfast.operators.process.operator import SOURCE, TAG
 from holdfast.state.columns import Indices, hash_values, one_array, take_all
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import HASH, Column, TableSchema
 
 __all__ = ["DeduplicateOperator"]
-
-_MICROS = 1000
 
 
 class DeduplicateOperator(Operator):
@@ -96,17 +95,10 @@ class DeduplicateOperator(Operator):
         """Note the greatest event time, and set late rows apart."""
         if self.event_time is None or not rows.num_rows:
             return Received(rows)
-        times = _milliseconds(rows.column(self.event_time.column))
-        most = pc.max(times).as_py()
+        most = greatest_ms(rows, self.event_time.column)
         greatest = {} if most is None else {"main": most}
-        if clock.watermark_ms is None:
-            return Received(rows, greatest_ms=greatest)
-        bound = pa.scalar(clock.watermark_ms - self.event_time.allowed_lateness_ms, pa.int64())
-        late = pc.fill_null(pc.less_equal(times, bound), False)
-        sides = {}
-        if pc.any(late).as_py():
-            sides[LATE] = self._columns(rows.filter(late))
-            rows = rows.filter(pc.invert(late))
+        rows, late = part_late(rows, self.event_time, clock.watermark_ms)
+        sides = {} if late is None else {LATE: self._columns(late)}
         return Received(rows, sides, greatest_ms=greatest)
 
     def combine(self, rows: SortedRows) -> SortedRows:
@@ -139,21 +131,13 @@ class DeduplicateOperator(Operator):
         if self.expires_after_ms is not None:
             assert self.event_time is not None
             arrays.append(pa.array(np.ones(first.num_rows, np.bool_)))
-            times = _milliseconds(first.column(self.event_time.column), up=True)
+            times = milliseconds(first.column(self.event_time.column), up=True)
             arrays.append(pc.add(times, self.expires_after_ms))
         return pa.Table.from_arrays(arrays, schema=self._table.arrow)
 
     def _columns(self, rows: pa.Table) -> pa.Table:
         arrays = [column(rows, name, kind) for name, kind in self.columns]
         return pa.Table.from_arrays(arrays, schema=self.output_schema)
-
-
-def _milliseconds(times: pa.ChunkedArray, *, up: bool = False) -> pa.Array:
-    """Times in µs as ms: rounded down, or up, where a watermark in ms has passed them only then."""
-    micros = one_array(times).cast(pa.int64())
-    values = micros.fill_null(0).to_numpy()
-    ms = -(-values // _MICROS) if up else values // _MICROS
-    return pa.array(ms, mask=micros.is_null().to_numpy(zero_copy_only=False))
 
 
 def _at(table: pa.Table, places: Indices) -> pa.Table:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import InputError
 from holdfast.operators.deduplicate import DeduplicateOperator
-from holdfast.operators.process.operator import EventTime
+from holdfast.operators.event_time import EventTime
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
 
 if TYPE_CHECKING:

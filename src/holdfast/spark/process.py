@@ -11,10 +11,11 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError
+from holdfast.operators.event_time import EventTime
 from holdfast.operators.process.batch import BatchOperator, BatchProcess
 from holdfast.operators.process.declare import TimeKind
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
-from holdfast.operators.process.operator import CONTROL, INITIAL, EventTime, ProcessOperator
+from holdfast.operators.process.operator import CONTROL, INITIAL, ProcessOperator
 from holdfast.operators.process.unkeyed import PartitionOperator, Process
 from holdfast.spark.resolve import Resolved
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys, tagged_union
@@ -85,7 +86,14 @@ def plan_process(
     times = event_times(main, control)
     _check_names(keys, columns)
     if isinstance(process, BatchProcess):
-        batch = BatchOperator(_OPERATOR, _typed(keys), columns, process, output=output)
+        batch = BatchOperator(
+            _OPERATOR,
+            _typed(keys),
+            columns,
+            process,
+            output=output,
+            event_time=times.get("main"),
+        )
         return RowPlan(batch, tuple(keys), tuple(name for name, _ in columns))
     if not isinstance(process, KeyedProcess):
         raise InputError(

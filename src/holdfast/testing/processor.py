@@ -13,19 +13,13 @@ import xxhash
 
 from holdfast.errors import InputError
 from holdfast.operators.base import Clock, Place, Update
+from holdfast.operators.event_time import LATE, EventTime
 from holdfast.operators.process.broadcast import BroadcastState
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.convert import to_python
 from holdfast.operators.process.declare import TimeKind
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram, from_ms, to_ms
-from holdfast.operators.process.operator import (
-    CONTROL,
-    LATE,
-    SOURCE,
-    TAG,
-    EventTime,
-    ProcessOperator,
-)
+from holdfast.operators.process.operator import CONTROL, SOURCE, TAG, ProcessOperator
 from holdfast.operators.process.program import Program
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE

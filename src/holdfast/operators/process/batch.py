@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError, ProcessingError
-from holdfast.operators.base import Clock, Operator, StateReader, Update
+from holdfast.operators.base import Clock, Operator, Received, StateReader, Update
+from holdfast.operators.event_time import LATE, EventTime, greatest_ms, part_late
 from holdfast.operators.process.declare import ValueState, declared_states
 from holdfast.operators.process.operator import SOURCE, TAG
 from holdfast.operators.process.program import user_error
@@ -103,9 +104,11 @@ class BatchOperator(Operator):
         process: BatchProcess,
         *,
         output: object = None,
+        event_time: EventTime | None = None,
     ) -> None:
         self.id = id
         self.process = process
+        self.event_time = event_time
         self.columns = tuple(columns)
         self._keys = tuple(keys)
         owner = type(process)
@@ -124,6 +127,8 @@ class BatchOperator(Operator):
                 hint='declare them: output = "user string, total double"',
             )
         self._output = parse_schema(schema)
+        if event_time is not None:
+            self.side_schemas = {LATE: pa.schema(self.columns)}
         self.continuing({})
 
     def continuing(self, earlier: Mapping[str, TableSchema]) -> None:
@@ -155,6 +160,18 @@ class BatchOperator(Operator):
         """Keys and kind of program."""
         keys = ", ".join(f"{name}: {kind}" for name, kind in self._keys)
         return f"batch process by {keys}"
+
+    def receive(self, rows: pa.Table, clock: Clock) -> Received:
+        """Note the greatest event time, and set late rows apart."""
+        if self.event_time is None:
+            return Received(rows)
+        most = greatest_ms(rows, self.event_time.column)
+        rows, late = part_late(rows, self.event_time, clock.watermark_ms)
+        sides = {}
+        if late is not None:
+            late = late.select([name for name, _ in self.columns])
+            sides[LATE] = late.cast(self.side_schemas[LATE])
+        return Received(rows, sides, greatest_ms={} if most is None else {"main": most})
 
     def update(self, rows: SortedRows, state: StateReader, clock: Clock) -> Update:
         """Look the state of all keys up, let the process work, take its columns."""

@@ -83,14 +83,19 @@ class _Reducing(ReducingState):
     def __init__(self, state: ReducingState, cell: ValueCell) -> None:
         self.name, self.type, self.merge = state.name, state.type, state.merge
         self._cell = cell
+        self._normal = normalizer(state.type)
 
     @property
     def value(self) -> Any:
         return self._cell.get()
 
     def add(self, value: Any) -> None:
-        before = self._cell.get()
-        self._cell.set(value if before is None else self.merge(before, value))
+        # A merge must see what is added as it sees what was stored.
+        value, before = self._normalized(value), self._cell.get()
+        self._cell.set(value if before is None else self._normalized(self.merge(before, value)))
+
+    def _normalized(self, value: Any) -> Any:
+        return value if self._normal is None else self._normal(value)
 
     def clear(self) -> None:
         self._cell.set(None)
@@ -101,6 +106,7 @@ class _Aggregating(AggregatingState):
         self.name, self.type = state.name, state.type
         self.create, self.add_to, self.result_of = state.create, state.add_to, state.result_of
         self._cell = cell
+        self._normal = normalizer(state.type)
 
     @property
     def value(self) -> Any:
@@ -109,7 +115,12 @@ class _Aggregating(AggregatingState):
 
     def add(self, value: Any) -> None:
         accumulator = self._cell.get()
-        self._cell.set(self.add_to(self.create() if accumulator is None else accumulator, value))
+        if accumulator is None:
+            accumulator = self._normalized(self.create())
+        self._cell.set(self._normalized(self.add_to(accumulator, value)))
+
+    def _normalized(self, accumulator: Any) -> Any:
+        return accumulator if self._normal is None else self._normal(accumulator)
 
     def clear(self) -> None:
         self._cell.set(None)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from holdfast.errors import InputError
 from holdfast.operators.base import StateReader
 from holdfast.operators.process.cells import Cells
-from holdfast.operators.process.convert import to_arrow, to_python
+from holdfast.operators.process.convert import normalizer, to_arrow, to_python
 from holdfast.operators.process.declare import MapState
 from holdfast.operators.process.entry import entry_low
 from holdfast.operators.process.tables import MAP_KEY, VALUE
@@ -65,6 +65,7 @@ class BroadcastCell:
         self._state = state
         self._entries: dict[Any, Any] | None = None
         self._changed: dict[Any, Any] = {}
+        self._normal = normalizer(schema.values[0].type)
 
     @property
     def entries(self) -> dict[Any, Any]:
@@ -79,6 +80,7 @@ class BroadcastCell:
     def set(self, key: Any, value: Any) -> None:
         """Set an entry."""
         self._check()
+        value = value if self._normal is None else self._normal(value)
         self.entries[key] = self._changed[key] = value
 
     def remove(self, key: Any) -> None:

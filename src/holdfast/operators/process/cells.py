@@ -327,6 +327,12 @@ class ListCell(_EntriesCell):
         epoch, rows = self._chunk.clock.epoch, _Rows()
         base = (epoch << _SEQUENCE_BITS) + (first << (_SEQUENCE_BITS - 2))
         for i, values in self._appended.items():
+            if len(values) >> (_SEQUENCE_BITS - 2):
+                raise ProcessingError(
+                    f"{len(values)} items were appended to {self.schema.table} of key "
+                    f"({self._chunk.words(i)}) in one epoch",
+                    hint=f"append fewer than {1 << (_SEQUENCE_BITS - 2)} items to a list per epoch",
+                )
             rows.owners += [i] * len(values)
             rows.names += range(base, base + len(values))
             rows.values += values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.errors import InputError
 from holdfast.operators.base import (
     Clock,
     Operator,
@@ -20,6 +20,7 @@ from holdfast.operators.base import (
     StateReader,
     Update,
 )
+from holdfast.operators.event_time import LATE, EventTime, greatest_ms, part_late
 from holdfast.operators.process.broadcast import BroadcastCell, BroadcastState, broadcast_table
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.declare import TimeKind
@@ -31,7 +32,7 @@ from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.schema import HASH, TableSchema, order_to_time
 
-__all__ = ["CONTROL", "INITIAL", "LATE", "SOURCE", "TAG", "EventTime", "ProcessOperator"]
+__all__ = ["CONTROL", "INITIAL", "SOURCE", "TAG", "ProcessOperator"]
 
 TAG = "_holdfast_tag"
 """The order of a row in its source."""
@@ -40,17 +41,8 @@ SOURCE = "_holdfast_source"
 CONTROL = "_holdfast_control."
 """What the names of a control stream's columns begin with."""
 INITIAL = "_holdfast_initial."
-LATE = "late"
 # Timers of this many keys fire in order of time; of more, in several rounds.
 _TIMER_KEYS = 250_000
-
-
-@dataclass(frozen=True, slots=True)
-class EventTime:
-    """Which column of a source says when something happened."""
-
-    column: str
-    allowed_lateness_ms: int = 0
 
 
 class ProcessOperator(Operator):
@@ -88,6 +80,11 @@ class ProcessOperator(Operator):
         )
         self.side_schemas = dict(program.side_schemas)
         if self.event_time:
+            if LATE in self.side_schemas:
+                raise InputError(
+                    f"side output {LATE!r} is the one that late rows go to",
+                    hint="give the process's own side output another name",
+                )
             self.side_schemas[LATE] = pa.schema(self.columns)
 
     def continuing(self, earlier: Mapping[str, TableSchema]) -> None:
@@ -126,49 +123,35 @@ class ProcessOperator(Operator):
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Set control rows and late rows apart, and note the greatest event times."""
         control = None
-        greatest: dict[str, int] = {}
         if self.control is not None:
             is_control = pc.equal(rows.column(SOURCE), 1)
             control = rows.filter(is_control)
             rows = rows.filter(pc.invert(is_control))
-            self._note("control", control, CONTROL, greatest)
-        self._note("main", rows, "", greatest)
-        sides: dict[str, pa.Table] = {}
-        late = self._late(rows, clock)
-        if late is not None and pc.any(late).as_py():
-            names = [name for name, _ in self.columns]
-            sides[LATE] = rows.filter(late).select(names).cast(self.side_schemas[LATE])
-            rows = rows.filter(pc.invert(late))
+        greatest: dict[str, int] = {}
+        for source, given, prefix in (("main", rows, ""), ("control", control, CONTROL)):
+            time = self.event_time.get(source)
+            most = (
+                None if time is None or given is None else greatest_ms(given, prefix + time.column)
+            )
+            if most is not None:
+                greatest[source] = most
+        rows, late = self._parted_late(rows, clock)
+        sides = {}
+        if late is not None:
+            late = late.select([name for name, _ in self.columns])
+            sides[LATE] = late.cast(self.side_schemas[LATE])
         return Received(rows, sides, control, greatest)
+
+    def _parted_late(self, rows: pa.Table, clock: Clock) -> tuple[pa.Table, pa.Table | None]:
+        time = self.event_time.get("main")
+        if time is None or self.late_by == "never":
+            return rows, None
+        mark = clock.watermark_ms if self.late_by == "current" else clock.previous_watermark_ms
+        return part_late(rows, time, mark)
 
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Open the program for one task."""
         return _Session(self, state, clock, place)
-
-    def _note(self, source: str, rows: pa.Table, prefix: str, greatest: dict[str, int]) -> None:
-        time = self.event_time.get(source)
-        if time is None or not rows.num_rows:
-            return
-        most = pc.max(_milliseconds(rows.column(prefix + time.column))).as_py()
-        if most is not None:
-            greatest[source] = most
-
-    def _late(self, rows: pa.Table, clock: Clock) -> pa.ChunkedArray | None:
-        time = self.event_time.get("main")
-        mark = clock.watermark_ms if self.late_by == "current" else clock.previous_watermark_ms
-        if time is None or self.late_by == "never" or mark is None or not rows.num_rows:
-            return None
-        bound = pa.scalar(mark - time.allowed_lateness_ms, pa.int64())
-        late = pc.less_equal(_milliseconds(rows.column(time.column)), bound)
-        if self.initial is not None:
-            late = pc.and_(late, pc.equal(rows.column(SOURCE), 0))
-        return pc.fill_null(late, False)
-
-
-def _milliseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Event times in ms, rounded down as Spark does for watermarks."""
-    micros = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-    return pc.floor(pc.divide(micros.cast(pa.float64(), safe=False), 1000.0)).cast(pa.int64())
 
 
 class _Session(Session):
@@ -259,12 +242,19 @@ class _Session(Session):
             return
         for timer in self.cells.timers.values():
             timer.past_allowed = False
-        passes.run(due, self._fire_chunk, _TIMER_KEYS)
+        fresh = {kind: self._fresh(passes, kind) for kind in self.cells.timers}
+        passes.run(due, lambda chunk: self._fire_chunk(chunk, fresh), _TIMER_KEYS)
         for timer in self.cells.timers.values():
             timer.past_allowed = True
 
     def _now(self, kind: TimeKind) -> int | None:
         return self.clock.processing_time_ms if kind == "processing" else self.clock.watermark_ms
+
+    def _before(self, kind: TimeKind) -> int | None:
+        """The clock of the epoch before; what was due by then has been looked at."""
+        clock = self.clock
+        by_event = kind == "event"
+        return clock.previous_watermark_ms if by_event else clock.previous_processing_time_ms
 
     def _due_keys(self, passes: Passes, within: HashRange) -> WorkKeys | None:
         """Keys that have, or had, a timer up to now: hints from before and from this epoch."""
@@ -273,10 +263,9 @@ class _Session(Session):
             now = self._now(kind)
             if now is None:
                 continue
-            hints = [self.state.due(schema.table, now, within)]
-            for fresh in passes.hints(schema.table):
-                times = order_to_time(hash_values(fresh))
-                hints.append(fresh.filter(pa.array(times <= now)))
+            # Hints that are dead may be there or not, as merges go: none must be followed.
+            hints = [_between(self.state.due(schema.table, now, within), self._before(kind), now)]
+            hints += [_between(fresh, None, now) for fresh in passes.hints(schema.table)]
             found += [table.drop_columns([HASH]) for table in hints if table.num_rows]
         if not found:
             return None
@@ -287,17 +276,58 @@ class _Session(Session):
             work.hashes, work.keys, work.rows.slice(0, 0), np.zeros(len(rows.starts) + 1, np.int64)
         )
 
-    def _fire_chunk(self, chunk: Chunk) -> Result:
+    def _fresh(self, passes: Passes, kind: TimeKind) -> set[tuple[int, str]] | None:
+        """If the clock stands still, the timers set in this epoch; only those can be due.
+
+        Others that are due were set while timers fired: they wait until the clock moves.
+        """
+        now, before = self._now(kind), self._before(kind)
+        if now is None or before is None or now > before:
+            return None
+        due = [
+            _between(hints, None, now)
+            for hints in passes.hints(self.operator.process_tables.due[kind].table)
+        ]
+        return {
+            (ms, words)
+            for hints in due
+            for ms, words in zip(
+                order_to_time(hash_values(hints)).tolist(), self._words(hints), strict=True
+            )
+        }
+
+    def _words(self, rows: pa.Table) -> list[str]:
+        # Not the values themselves: one NaN is not the other.
+        return list(map(repr, rows.select([name for name, _ in self.operator.keys]).to_pylist()))
+
+    def _fire_chunk(
+        self, chunk: Chunk, fresh: Mapping[TimeKind, set[tuple[int, str]] | None]
+    ) -> Result:
         due = []
         for kind, cell in self.cells.timers.items():
-            now = self._now(kind)
-            if now is None:
+            now, only = self._now(kind), fresh[kind]
+            if now is None or (only is not None and not only):
                 continue
-            for i, times in enumerate(cell.column):
-                due += [DueTimer(ms, kind, i) for ms in times or () if ms <= now]
+            found = [
+                DueTimer(ms, kind, i)
+                for i, times in enumerate(cell.column)
+                for ms in times or ()
+                if ms <= now
+            ]
+            if only is not None:
+                words = self._words(chunk.keys)
+                found = [timer for timer in found if (timer.ms, words[timer.key]) in only]
+            due += found
         ranks = _ranks(chunk.keys)
         due.sort(key=lambda timer: (timer.ms, ranks[timer.key], timer.kind))
         return self.running.timers(chunk, due)
+
+
+def _between(hints: pa.Table, after: int | None, until: int) -> pa.Table:
+    """The rows of a timed table after one time (if given) and up to another."""
+    times = order_to_time(hash_values(hints))
+    wanted = times <= until if after is None else (times <= until) & (times > after)
+    return hints if wanted.all() else hints.filter(pa.array(wanted))
 
 
 def _ranks(keys: pa.Table) -> list[int]:
