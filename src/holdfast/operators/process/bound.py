@@ -90,12 +90,13 @@ class _Reducing(ReducingState):
         return self._cell.get()
 
     def add(self, value: Any) -> None:
+        before = self._cell.get()
+        if self._normal is None:
+            self._cell.set(value if before is None else self.merge(before, value))
+            return
         # A merge must see what is added as it sees what was stored.
-        value, before = self._normalized(value), self._cell.get()
-        self._cell.set(value if before is None else self._normalized(self.merge(before, value)))
-
-    def _normalized(self, value: Any) -> Any:
-        return value if self._normal is None else self._normal(value)
+        value = self._normal(value)
+        self._cell.set(value if before is None else self._normal(self.merge(before, value)))
 
     def clear(self) -> None:
         self._cell.set(None)
@@ -116,11 +117,10 @@ class _Aggregating(AggregatingState):
     def add(self, value: Any) -> None:
         accumulator = self._cell.get()
         if accumulator is None:
-            accumulator = self._normalized(self.create())
-        self._cell.set(self._normalized(self.add_to(accumulator, value)))
-
-    def _normalized(self, accumulator: Any) -> Any:
-        return accumulator if self._normal is None else self._normal(accumulator)
+            accumulator = self.create()
+            accumulator = accumulator if self._normal is None else self._normal(accumulator)
+        accumulator = self.add_to(accumulator, value)
+        self._cell.set(accumulator if self._normal is None else self._normal(accumulator))
 
     def clear(self) -> None:
         self._cell.set(None)
