@@ -39,6 +39,8 @@ class PipelineTime:
     def __init__(self, sources: Mapping[str, Watermark], last: EpochRecord | None = None) -> None:
         self._sources = dict(sources)
         self._processing_ms = last.processing_time_ms if last else 0
+        # Of the last epoch that ended.
+        self.previous_processing_ms = last.processing_time_ms if last else None
         self._watermark_ms = last.watermark_ms if last else None
         self._greatest = dict(last.event_times) if last else {}
         self._active = dict(last.active_ms) if last else {}
@@ -60,6 +62,7 @@ class PipelineTime:
     def end(self, record: EpochRecord, greatest_ms: Mapping[str, int]) -> EpochRecord:
         """The epoch is over and saw these greatest event times: its record, complete."""
         self._watermark_ms = record.watermark_ms
+        self.previous_processing_ms = record.processing_time_ms
         for source, ms in greatest_ms.items():
             self._greatest[source] = max(ms, self._greatest.get(source, ms))
             self._active[source] = record.processing_time_ms

@@ -128,6 +128,7 @@ class EpochLoop:
             record.processing_time_ms,
             record.watermark_ms,
             record.previous_watermark_ms,
+            self.time.previous_processing_ms,
         )
         shape = self._shape(batch)
         with self.ledger.epoch() as (version, mergeable):
