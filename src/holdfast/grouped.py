@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.checkpoint.time import Watermark
     from holdfast.spark.plan import Plan
+    from holdfast.spark.stateful.api import TransformWithState
 
 __all__ = ["GroupedStream", "TransformedStream"]
 
@@ -29,7 +30,7 @@ class GroupedStream:
     source: Stream
     keys: tuple[str | Column, ...]
 
-    def transformWithState(  # noqa: N802 - PySpark's own name, as the next ones
+    def transformWithState(  # noqa: N802 - PySpark's own names, as below
         self,
         statefulProcessor: StatefulProcessor,  # noqa: N803
         outputStructType: StructType | str,  # noqa: N803
@@ -43,17 +44,19 @@ class GroupedStream:
         On a streaming DataFrame this gives a :class:`TransformedStream`, on a batch DataFrame a
         DataFrame.
         """
-        return TransformedStream(
-            self.source,
-            self.keys,
-            statefulProcessor,
-            outputStructType,
-            outputMode,
-            timeMode,
-            initialState,
-            eventTimeColumnName,
-            pandas=False,
-        ).result()
+        from holdfast.spark.stateful.api import TransformWithState
+
+        return self._transformed(
+            TransformWithState(
+                statefulProcessor,
+                outputStructType,
+                outputMode,
+                timeMode,
+                initialState,
+                eventTimeColumnName,
+                pandas=False,
+            )
+        )
 
     def transformWithStateInPandas(  # noqa: N802
         self,
@@ -65,56 +68,55 @@ class GroupedStream:
         eventTimeColumnName: str = "",  # noqa: N803
     ) -> Any:
         """Run an unchanged ``StatefulProcessor`` that takes pandas frames."""
-        return TransformedStream(
-            self.source,
-            self.keys,
-            statefulProcessor,
-            outputStructType,
-            outputMode,
-            timeMode,
-            initialState,
-            eventTimeColumnName,
-            pandas=True,
-        ).result()
+        from holdfast.spark.stateful.api import TransformWithState
+
+        return self._transformed(
+            TransformWithState(
+                statefulProcessor,
+                outputStructType,
+                outputMode,
+                timeMode,
+                initialState,
+                eventTimeColumnName,
+                pandas=True,
+            )
+        )
+
+    def _transformed(self, call: TransformWithState) -> TransformedStream | DataFrame:
+        from holdfast.spark.stateful.batch import transform_batch
+
+        if not self.source.df.isStreaming:
+            return transform_batch(self.source.df, self.keys, call)
+        transformed = TransformedStream(self, call)
+        # Planned here once so that what is wrong is reported where it was written.
+        transformed.plan()
+        return transformed
 
 
 @dataclass(frozen=True)
 class TransformedStream(ResultStream):
     """What a ``StatefulProcessor`` puts out, epoch by epoch."""
 
-    source: Stream
-    keys: tuple[str | Column, ...]
-    processor: StatefulProcessor
-    output: StructType | str
-    output_mode: str
-    time_mode: str
-    initial: GroupedData | None
-    event_time_column: str
-    pandas: bool
-
-    def result(self) -> TransformedStream | DataFrame:
-        """Itself, checked; for a batch DataFrame what comes out of it."""
-        from holdfast.spark.stateful.api import run_batch
-
-        if not self.source.df.isStreaming:
-            return run_batch(self)
-        self.plan()
-        return self
+    grouped: GroupedStream
+    call: TransformWithState
 
     def plan(self) -> Plan:
         """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.process import event_times
         from holdfast.spark.stateful.api import plan_stateful
 
-        return plan_stateful(self)
+        source = self.grouped.source
+        time = event_times(source, None).get("main")
+        return plan_stateful(source.df, self.grouped.keys, self.call, time)
 
     @property
     def frame(self) -> DataFrame:
         """The DataFrame that the query streams."""
-        return self.source.df
+        return self.grouped.source.df
 
     @property
     def watermarks(self) -> dict[str, Watermark]:
         """How the watermark of the source moves."""
         from holdfast.spark.process import watermarks
 
-        return watermarks(self.source, None)
+        return watermarks(self.grouped.source, None)

@@ -67,7 +67,15 @@ def stream(df: DataFrame) -> Stream:
     check_session(df.sparkSession)
     if df.isStreaming:
         check_stream(df)
-    return Stream(df)
+    return Stream(df, _watermark_of(df))
+
+
+def _watermark_of(df: DataFrame) -> WatermarkSpec | None:
+    """The watermark that ``df.withWatermark`` was given: Holdfast keeps it itself."""
+    from holdfast.spark.stateful.api import spark_watermark
+
+    found = spark_watermark(df)
+    return None if found is None else WatermarkSpec(found[0], found[1], 0, None)
 
 
 @dataclass(frozen=True)
@@ -165,7 +173,7 @@ class Stream:
         checked = stream(df)
         if self.watermark is not None:
             check_event_time(df, self.watermark.column)
-        return replace(checked, watermark=self.watermark)
+        return replace(checked, watermark=self.watermark or checked.watermark)
 
 
 class ResultStream:

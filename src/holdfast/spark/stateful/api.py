@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from holdfast.errors import InputError
-from holdfast.operators.process.operator import EventTime, ProcessOperator
+from holdfast.operators.event_time import EventTime
+from holdfast.operators.process.operator import ProcessOperator
 from holdfast.spark.resolve import Resolved
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.stateful.errors import (
