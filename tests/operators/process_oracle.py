@@ -164,8 +164,6 @@ TIMER_ACTS: list[Act] = [
 ]
 # Timers are what most goes wrong with: give them more of the rows.
 ACTS: list[Act] = [*STATE_ACTS, *TIMER_ACTS[len(STATE_ACTS) :] * 3]
-    n for n, act in enumerate(ACTS) if act in [STATE_ACTS[i] for i in (1, 4, 6, 8, 11, 13, 15)]
-]
 
 
 class _Written(NamedTuple):
@@ -481,11 +479,7 @@ class Oracle:
         for values in rows:
             row = make(values)
             mark = record.watermark_ms
-            if (
-                mark is not None
-                and row.ts is not None
-                and _floor(row.ts) <= mark - self.lateness_ms
-            ):
+            if mark is not None and row.ts is not None and row.ts <= at(mark - self.lateness_ms):
                 late.append(values)
             else:
                 groups.setdefault(tuple(row[name] for name in self.keys), []).append(row)
@@ -506,10 +500,6 @@ class Oracle:
             for row in output
         ]
         return Expected(rows_out, late, ctx.sides, ctx.metrics.counts)
-
-
-def _floor(when: datetime) -> int:
-    return (when - EPOCH) // timedelta(milliseconds=1)
 
 
 def by_key(rows: Iterable[dict[str, Any]], keys: Sequence[str]) -> dict[Key, list[dict[str, Any]]]:

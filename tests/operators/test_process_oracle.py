@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,12 @@ rows = st.tuples(
     st.integers(0, len(ACTS) - 1),
     st.integers(0, 10),
     st.integers(0, 4),
-    st.one_of(st.none(), st.integers(0, 400).map(at), st.integers(100, 110).map(at)),
+    st.one_of(
+        st.none(),
+        st.integers(0, 400).map(at),
+        st.integers(100, 110).map(at),
+        st.integers(100, 110).map(lambda ms: at(ms) + timedelta(microseconds=1)),
+    ),
 )
 epochs = st.fixed_dictionaries(
     {
@@ -44,7 +50,7 @@ epochs = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, report_multiple_bugs=False)
+@settings(max_examples=100, report_multiple_bugs=False)
 @given(
     plan=st.lists(epochs, min_size=1, max_size=9),
     hashes=st.sampled_from(sorted(HASHES)),
