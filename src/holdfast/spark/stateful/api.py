@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from holdfast.spark.stateful.errors import (
     unresolved_column,
 )
 from holdfast.spark.stateful.handle import parse_time_mode
-from holdfast.spark.stateful.program import StatefulProgram
+from holdfast.spark.stateful.program import Declared, StatefulProgram, discover
 from holdfast.types import parse_schema, type_words
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ class TransformWithState:
     initial_state: GroupedData | None = None
     event_time_column: str = ""
     pandas: bool = False
+
+    @cached_property
+    def declared(self) -> Declared:
+        """What the processor declares; its ``init`` and ``close`` run once, whoever asks."""
+        _check_processor(self.processor)
+        return discover(self.processor, parse_time_mode(self.time_mode))
 
 
 def spark_watermark(df: DataFrame) -> tuple[str, int] | None:
@@ -82,6 +89,7 @@ def plan_stateful(
     frame_rows = int(conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
     program = StatefulProgram(
         call.processor,
+        call.declared,
         [key.name for key in resolved],
         output,
         mode,
@@ -129,7 +137,8 @@ def program_for_tests(
             hint='give them: output="id string, count long"',
         )
     mode = parse_time_mode(time_mode)
-    return StatefulProgram(processor, keys, parse_schema(output), mode, pandas=pandas)
+    declared = discover(processor, mode)
+    return StatefulProgram(processor, declared, keys, parse_schema(output), mode, pandas=pandas)
 
 
 def _check_processor(processor: object) -> None:

@@ -38,7 +38,7 @@ from holdfast.spark.stateful.rows import RowForm
 from holdfast.spark.stateful.values import decoder, make_row
 from holdfast.spark.stateful.variables import Variable
 
-__all__ = ["StatefulProgram", "discover"]
+__all__ = ["Declared", "StatefulProgram", "discover"]
 
 _TIMER_KINDS: dict[TimeMode, tuple[TimeKind, ...]] = {
     "NoTime": (),
@@ -72,6 +72,7 @@ class StatefulProgram(Program):
     def __init__(
         self,
         processor: StatefulProcessor,
+        declared: Declared,
         keys: Sequence[str],
         output: pa.Schema,
         mode: TimeMode,
@@ -86,11 +87,11 @@ class StatefulProgram(Program):
         self.zone, self.frame_rows, self.batch = zone, frame_rows, batch
         self.event_time = event_time
         """The output column that is the next operator's event time."""
-        self.declared = discover(processor, mode)
+        self.declared = declared
         kept = {
             name: variable
-            for name, variable in self.declared.variables.items()
-            if name not in self.declared.deleted
+            for name, variable in declared.variables.items()
+            if name not in declared.deleted
         }
         self.held_as = {name: variable.held_as(keys) for name, variable in kept.items()}
         self.states: tuple[State, ...] = tuple(v.state(keys) for v in kept.values())

@@ -1,0 +1,144 @@
+"""Runs a processor on Spark's own engine and on Holdfast, on the same files, batch by batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+import holdfast as hf
+from holdfast.types import parse_schema
+from tests.spark import dropin_processors
+from tests.spark.support import write_epoch
+
+# Spark's workers don't have this folder on their path.
+cloudpickle.register_pickle_by_value(dropin_processors)  # type: ignore[no-untyped-call]
+
+ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+Batches = dict[int, list[str]]
+"""Per batch the rows that were put out, as text, in order."""
+
+
+@dataclass
+class Case:
+    """A processor, its input and how it is called."""
+
+    make: Callable[[], Any]
+    columns: str
+    epochs: list[list[tuple[Any, ...]]]
+    output: str
+    keys: tuple[str, ...] = ("id",)
+    time_mode: str = "None"
+    watermark: tuple[str, str] | None = None
+    initial: tuple[str, list[tuple[Any, ...]], tuple[str, ...]] | None = None
+    pandas: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """A file per epoch."""
+        schema = parse_schema(self.columns)
+        for number, rows in enumerate(self.epochs):
+            dicts = [dict(zip(schema.names, row, strict=True)) for row in rows]
+            write_epoch(folder, number, pa.Table.from_pylist(dicts, schema))
+
+    def read(self, spark: SparkSession, folder: Path) -> DataFrame:
+        """The files as a stream, one per batch, in a session of its own."""
+        session = spark.newSession()
+        for name, value in {"spark.sql.shuffle.partitions": "2", **self.settings}.items():
+            session.conf.set(name, value)
+        rows = session.readStream.schema(self.columns).option("maxFilesPerTrigger", 1)
+        df = rows.parquet(str(folder))
+        return df.withWatermark(*self.watermark) if self.watermark else df
+
+    def call(self, grouped: Any, session: SparkSession) -> Any:
+        """PySpark's call, on whatever has its methods."""
+        initial = None
+        if self.initial is not None:
+            columns, rows, keys = self.initial
+            initial = session.createDataFrame(rows, columns).groupBy(*keys)
+        name = "transformWithStateInPandas" if self.pandas else "transformWithState"
+        return getattr(grouped, name)(
+            statefulProcessor=self.make(),
+            outputStructType=self.output,
+            outputMode="Update",
+            timeMode=self.time_mode,
+            initialState=initial,
+        )
+
+
+def spark_batches(spark: SparkSession, case: Case, folder: Path, checkpoint: Path) -> Batches:
+    """What Spark's own engine, on RocksDB, makes of the files."""
+    df = case.read(spark, folder)
+    df.sparkSession.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKS)
+    found: Batches = {}
+    last = len(case.epochs) - 1
+    done = threading.Event()
+
+    def keep(batch: DataFrame, number: int) -> None:
+        found[number] = _texts(batch)
+        if number >= last:
+            done.set()
+
+    result = case.call(df.groupBy(*case.keys), df.sparkSession)
+    writer = result.writeStream.foreachBatch(keep).outputMode("update")
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    if case.time_mode.lower() == "processingtime":
+        # With processing time Spark goes on for ever, in batches without data.
+        with _ended(query, done):
+            done.wait(120)
+        query.stop()
+    else:
+        query.awaitTermination()
+    return {number: rows for number, rows in found.items() if number <= last}
+
+
+@contextmanager
+def _ended(query: Any, done: threading.Event) -> Iterator[None]:
+    """Sets ``done`` also when the query fails, and raises what it failed with."""
+
+    def wait() -> None:
+        try:
+            query.awaitTermination()
+        except Exception:
+            done.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    yield
+    if query.exception() is not None:
+        raise query.exception()
+
+
+def holdfast_batches(spark: SparkSession, case: Case, folder: Path, checkpoint: Path) -> Batches:
+    """What Holdfast makes of the files; its clock moves by a second per epoch."""
+    df = case.read(spark, folder)
+    found: Batches = {}
+
+    def keep(batch: DataFrame, epoch: int, maybe_repeated: bool) -> None:
+        assert not maybe_repeated
+        found[epoch] = _texts(batch)
+
+    ticks = iter(range(10**6))
+    pipeline = case.call(hf.stream(df).groupBy(*case.keys), df.sparkSession).write_to(
+        hf.sinks.foreach_batch(keep)
+    )
+    query = pipeline.start(
+        "dropin",
+        checkpoint_dir=checkpoint,
+        trigger="available-now",
+        partitions=2,
+        clock=lambda: dropin_processors.BASE_MS + next(ticks) * 1000,
+    )
+    query.await_termination(180)
+    return {number: found.get(number, []) for number in range(len(case.epochs))}
+
+
+def _texts(batch: DataFrame) -> list[str]:
+    return sorted(repr(row) for row in batch.collect())
