@@ -17,7 +17,7 @@ from holdfast.operators.base import StateReader
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.convert import normalizer, to_arrow, to_python
 from holdfast.operators.process.declare import MapState
-from holdfast.operators.process.entry import entry_low
+from holdfast.operators.process.entry import as_stored, entry_low, entry_name, name_type
 from holdfast.operators.process.tables import MAP_KEY, VALUE
 from holdfast.state.hashing import entry_hashes
 from holdfast.state.keys import sort_rows
@@ -73,21 +73,28 @@ class BroadcastCell:
         if self._entries is None:
             self._entries = {}
             for piece in self._state.scan(self.schema.table):
-                keys = to_python(piece.column(MAP_KEY))
+                keys = map(as_stored, to_python(piece.column(MAP_KEY)))
                 self._entries |= zip(keys, to_python(piece.column(VALUE)), strict=True)
         return self._entries
 
     def set(self, key: Any, value: Any) -> None:
         """Set an entry."""
         self._check()
+        key = self.name(key)
         value = value if self._normal is None else self._normal(value)
         self.entries[key] = self._changed[key] = value
 
     def remove(self, key: Any) -> None:
         """Remove an entry."""
         self._check()
+        key = self.name(key)
         self.entries.pop(key, None)
         self._changed[key] = _REMOVED
+
+    def name(self, key: Any) -> Any:
+        """What an entry is called, as it will be read back."""
+        kind = self.schema.keys[0].type
+        return key if type(key) is name_type(kind) else entry_name(key, kind)
 
     def finish(self) -> pa.Table | None:
         """The rows to write."""
@@ -122,18 +129,18 @@ class _Broadcast(BroadcastState):
         self._cell = cell
 
     def __getitem__(self, key: Any) -> Any:
-        return self._cell.entries[key]
+        return self._cell.entries[self._cell.name(key)]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._cell.set(key, value)
 
     def __delitem__(self, key: Any) -> None:
-        if key not in self._cell.entries:
+        if self._cell.name(key) not in self._cell.entries:
             raise KeyError(key)
         self._cell.remove(key)
 
     def __contains__(self, key: Any) -> bool:
-        return key in self._cell.entries
+        return self._cell.name(key) in self._cell.entries
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._cell.entries)
@@ -145,10 +152,10 @@ class _Broadcast(BroadcastState):
         return bool(self._cell.entries)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        return self._cell.entries.get(key, default)
+        return self._cell.entries.get(self._cell.name(key), default)
 
     def pop(self, key: Any, default: Any = None) -> Any:
-        value = self._cell.entries.get(key, default)
+        value = self._cell.entries.get(self._cell.name(key), default)
         self._cell.remove(key)
         return value
 

@@ -19,7 +19,7 @@ from holdfast.errors import ProcessingError
 from holdfast.operators.base import Clock, StateReader
 from holdfast.operators.process.convert import first_misfit, to_arrow, to_python
 from holdfast.operators.process.declare import TimeKind, Ttl
-from holdfast.operators.process.entry import entry_low
+from holdfast.operators.process.entry import as_stored, entry_low, entry_name, name_type
 from holdfast.operators.process.tables import MAP_KEY, ProcessTables
 from holdfast.state.columns import take_all
 from holdfast.state.hashing import Hashes, entry_hashes, marker_hashes
@@ -347,6 +347,7 @@ class MapCell(_EntriesCell):
         super().__init__(chunk, schema, ttl)
         self._written: dict[int, dict[Any, Any]] = {}
         self._indexes: dict[int, dict[Any, Any]] = {}
+        self._plain = name_type(self.entry.type)
 
     def begin(self) -> None:
         """Forget the chunk before."""
@@ -355,6 +356,8 @@ class MapCell(_EntriesCell):
 
     def get(self, name: Any, default: Any = None) -> Any:
         """The value of an entry of the key in hand."""
+        if type(name) is not self._plain:
+            name = entry_name(name, self.entry.type)
         i = self.cursor.i
         written = self._written.get(i)
         if written is not None and name in written:
@@ -376,10 +379,14 @@ class MapCell(_EntriesCell):
 
     def set(self, name: Any, value: Any) -> None:
         """Set an entry."""
+        if type(name) is not self._plain:
+            name = entry_name(name, self.entry.type)
         self._written.setdefault(self.cursor.i, {})[name] = value
 
     def remove(self, name: Any) -> None:
         """Remove an entry, if it is there."""
+        if type(name) is not self._plain:
+            name = entry_name(name, self.entry.type)
         self._written.setdefault(self.cursor.i, {})[name] = _REMOVED
 
     def clear(self) -> None:
@@ -393,7 +400,7 @@ class MapCell(_EntriesCell):
         i = self.cursor.i
         written = dict(self._written.get(i, ()))
         for stored, value in self.stored(i):
-            name = _hashable(stored)
+            name = as_stored(stored)
             if name not in written:
                 yield name, value
         yield from ((name, value) for name, value in written.items() if value is not _REMOVED)
@@ -413,7 +420,7 @@ class MapCell(_EntriesCell):
         index = self._indexes.get(i)
         if index is None:
             names, values = self._names, self._values
-            index = {_hashable(names[at]): values[at] for at in range(*where)}
+            index = {as_stored(names[at]): values[at] for at in range(*where)}
             self._indexes[i] = index
         return index
 
@@ -430,10 +437,6 @@ class MapCell(_EntriesCell):
 
     def _low(self, name: Any) -> int:
         return entry_low(name, self.entry.type)
-
-
-def _hashable(name: Any) -> Any:
-    return tuple(name.values()) if isinstance(name, dict) else name
 
 
 class Cells:

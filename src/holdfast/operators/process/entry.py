@@ -1,4 +1,4 @@
-"""The hash of an entry under its key: part of the format, never to be changed."""
+"""What an entry is called under its key, and its hash: part of the format, never to be changed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,42 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from holdfast.operators.process.convert import to_arrow
+from holdfast.operators.process.convert import to_arrow, to_python
 
-__all__ = ["entry_low"]
+__all__ = ["as_stored", "entry_low", "entry_name", "name_type"]
 
 _LOW = 0xFFFFFFFF
+_NAN = float("nan")
+
+
+def name_type(kind: pa.DataType) -> type | None:
+    """The Python type whose values are names as they are; all others go through :func:`entry_name`."""
+    if pa.types.is_string(kind):
+        return str
+    if pa.types.is_integer(kind):
+        return int
+    return bytes if pa.types.is_binary(kind) else None
+
+
+def entry_name(given: Any, kind: pa.DataType) -> Any:
+    """What user code calls an entry, as it will be read back: one value for each entry, hashable.
+
+    >>> entry_name(0.1, pa.float32()), entry_name(-0.0, pa.float64())
+    (0.10000000149011612, 0.0)
+    >>> entry_name({"a": 1}, pa.struct([("a", pa.int64())]))
+    (1,)
+    """
+    return as_stored(to_python(to_arrow([given], kind))[0])
+
+
+def as_stored(name: Any) -> Any:
+    """The name of an entry that was read, hashable."""
+    if isinstance(name, dict):
+        return tuple(map(as_stored, name.values()))
+    if isinstance(name, float):
+        # As Spark groups: one NaN, and no negative zero.
+        return _NAN if name != name else name + 0.0  # noqa: PLR0124 - only NaN differs from itself
+    return name
 
 
 def entry_low(name: Any, kind: pa.DataType) -> int:
