@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -18,14 +17,9 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.checkpoint.log import read_log
-from holdfast.checkpoint.time import Watermark
 from holdfast.cli.results import finisher
 from holdfast.recovery.reader import stored_tables
-from holdfast.spark.deduplicate import plan_deduplicate
-from holdfast.spark.process import watermarks
-from holdfast.spark.rows import RowPlan
 from holdfast.storage import open_storage
-from holdfast.stream import ResultStream
 from tests.spark.batch_oracle import batch_expression
 from tests.spark.support import write_epoch
 
@@ -152,22 +146,3 @@ def assert_same(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
                 assert value == pytest.approx(wanted, rel=1e-9, nan_ok=True), key
             else:
                 assert value == wanted, key
-
-
-@dataclass(frozen=True)
-class Deduplicated(ResultStream):
-    """The first row of every key."""
-
-    keyed: hf.KeyedStream
-    within_watermark: bool = False
-
-    def plan(self) -> RowPlan:
-        return plan_deduplicate(self.keyed, within_watermark=self.within_watermark)
-
-    @property
-    def frame(self) -> DataFrame:
-        return self.keyed.source.df
-
-    @property
-    def watermarks(self) -> dict[str, Watermark]:
-        return watermarks(self.keyed.source, None)

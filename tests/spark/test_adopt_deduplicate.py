@@ -14,7 +14,6 @@ import holdfast as hf
 from holdfast.spark.adopt import adopt
 from tests.spark.adopt_support import (
     PROVIDERS,
-    Deduplicated,
     add_input,
     run_spark,
     stream,
@@ -24,7 +23,7 @@ from tests.spark.support import write_epoch
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def go_on(program: Deduplicated, work: Path) -> DataFrame:
+def go_on(program: hf.DeduplicatedStream, work: Path) -> DataFrame:
     sink = hf.sinks.parquet(str(work / "out"))
     query = program.write_to(sink).start(
         "moved", work / "ck", trigger="available-now", local_dir=work / "local"
@@ -41,7 +40,7 @@ def test_keys_that_were_seen_stay_seen(provider: str, spark: SparkSession, tmp_p
     before = {tuple(map(str, r)) for r in distinct(spark, tmp_path, keys)}
     old = run_spark(stream(spark, tmp_path).dropDuplicates(keys), tmp_path, provider=provider,
                     mode="append")  # fmt: skip
-    program = Deduplicated(hf.stream(stream(spark, tmp_path)).key_by(*keys))
+    program = hf.stream(stream(spark, tmp_path)).key_by(*keys).drop_duplicates()
     adopted = adopt(program, "moved", tmp_path / "ck", old)
     assert adopted.rows == {"deduplicate.seen": len(before)}
     add_input(tmp_path, files=3, keys=8, rows=12)
@@ -80,10 +79,10 @@ def test_keys_are_forgotten_when_the_old_query_would_have_forgotten_them(
     frame = stream(spark, tmp_path).withWatermark("at", "20 seconds")
     old = run_spark(frame.dropDuplicatesWithinWatermark(["word"]), tmp_path, mode="append")
     watched = hf.stream(stream(spark, tmp_path)).with_watermark("at", "20 seconds")
-    forever = Deduplicated(watched.key_by("word"))
+    forever = watched.key_by("word").drop_duplicates()
     with pytest.raises(hf.InputError, match=r"dropDuplicatesWithinWatermark\(\), and the program"):
         adopt(forever, "moved", tmp_path / "ck", old)
-    program = Deduplicated(watched.key_by("word"), within_watermark=True)
+    program = watched.key_by("word").drop_duplicates(within_watermark=True)
     adopt(program, "moved", tmp_path / "ck", old)
     # The watermark is 115 and moves to 125, which is past a's 100 + 20 and not past b's.
     timed(tmp_path, [("a", 116), ("b", 145), ("d", 115)], [("a", 140), ("b", 141), ("c", 126)])
@@ -97,7 +96,7 @@ def test_an_event_time_in_the_key_goes_on_with_its_watermark(
     frame = stream(spark, tmp_path).withWatermark("at", "20 seconds")
     old = run_spark(frame.dropDuplicates(["word", "at"]), tmp_path, mode="append")
     watched = hf.stream(stream(spark, tmp_path)).with_watermark("at", "20 seconds")
-    program = Deduplicated(watched.key_by("word", "at"))
+    program = watched.key_by("word", "at").drop_duplicates()
     adopt(program, "moved", tmp_path / "ck", old)
     timed(tmp_path, [("a", 131), ("c", 111), ("c", 112)])
     assert words(go_on(program, tmp_path)) == [("c", 112)]

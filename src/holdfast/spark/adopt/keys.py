@@ -30,9 +30,11 @@ class Field:
         return f"{self.name}: {self.type.simpleString()}"
 
 
-def unpacked(state: DataFrame, *structs: str) -> tuple[DataFrame, list[list[Field]]]:
+def unpacked(
+    state: DataFrame, *structs: str, keep: Sequence[str] = ()
+) -> tuple[DataFrame, list[list[Field]]]:
     """The fields of struct columns, also where two have one name, and the frame to read them from."""
-    columns, found = [], []
+    columns, found = [F.col(name) for name in keep], []
     for struct in structs:
         kind = state.schema[struct].dataType
         assert isinstance(kind, T.StructType)

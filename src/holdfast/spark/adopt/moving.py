@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -18,10 +17,10 @@ from holdfast.checkpoint.entry import Checkpoint, EpochRecord
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import Log, LogState, read_log
 from holdfast.checkpoint.retention import Retention
-from holdfast.checkpoint.time import Watermark
 from holdfast.errors import ConfigurationError, HoldfastError, InputError, InternalError
 from holdfast.failpoints import failpoint
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
+from holdfast.spark.adopt.position import check_sources, last_epoch, position_for
 from holdfast.spark.adopt.program import Program, adopted_tables
 from holdfast.spark.adopt.tables import AdoptedTable, partitions_for, write_table
 from holdfast.spark.options import _NAME
@@ -74,8 +73,10 @@ def adopt(
     _check_name(name)
     old = OldQuery.open(program.frame.sparkSession, spark_checkpoint)
     chosen = old.operator(operator)
-    tables = adopted_tables(program, old, chosen)
-    position = _with_ticks(old.position(), program, old)
+    position = position_for(program, old)
+    record = last_epoch(old.batch, position, program.watermarks)
+    tables = adopted_tables(program, old, chosen, record)
+    check_sources(program, old, position)
     warnings = _warnings(old, chosen)
     storage = open_storage(str(checkpoint_dir))
     log = _claim(storage, name)
@@ -83,7 +84,7 @@ def adopt(
     changes = _write(tables, old, chosen, storage, log.claim_number)
     failpoint("adopt.written")
     old.check_stopped()
-    entry = _record(log, storage, program, old, position, changes)
+    entry = _record(log, storage, program, record, position, changes)
     rows = {table.schema.table: 0 for table in tables}
     for run in entry.runs:
         rows[run.table] += run.rows
@@ -97,30 +98,6 @@ def _check_name(name: str) -> None:
         raise InputError(
             f"{name!r} can't name a pipeline", hint="use letters, digits and _ . - (100 at most)"
         )
-
-
-def _with_ticks(position: dict[str, bytes], program: Program, old: OldQuery) -> dict[str, bytes]:
-    """The position of the program's sources: those of the old query and, for timers, one more."""
-    lines = position[f"offsets/{old.batch}"].decode().split("\n")
-    plain = lines[0] == "v1"
-    there = len(lines) - 2 if plain else len(json.loads(lines[2]))
-    if there != program.sources:
-        raise InputError(
-            f"the query at {old.location} reads {there} sources, the program {program.sources}",
-            hint="read the sources of the old query, in its order",
-        )
-    if not program.operator.needs_ticks:
-        return position
-    if not plain:
-        raise InputError(
-            f"the query at {old.location} names its sources, and the program has timers",
-            hint="run the old query for a batch with spark.sql.streaming.offsetLog.formatVersion=1",
-        )
-    # A source that has not been read from yet.
-    return {
-        path: data + b"\n-" if path.startswith("offsets/") else data
-        for path, data in position.items()
-    }
 
 
 def _warnings(old: OldQuery, chosen: StatefulOperator) -> tuple[str, ...]:
@@ -187,15 +164,15 @@ def _record(
     log: Log,
     storage: Storage,
     program: Program,
-    old: OldQuery,
+    record: EpochRecord,
     position: Mapping[str, bytes],
     changes: list[Change],
 ) -> Checkpoint:
-    ledger = Ledger(Version(old.batch - 1))
-    rows = sum(change.output.rows for change in changes if change.output is not None)
-    ledger.record_epoch(
-        _epoch(old.batch, position, program.watermarks), changes, {}, position, rows
-    )
+    ledger = Ledger(Version(record.epoch - 1))
+    # As an epoch counts them: keys, not what else is kept under each.
+    keyed = program.operator.tables[0].table
+    keys = sum(c.output.rows for c in changes if c.output is not None and c.table == keyed)
+    ledger.record_epoch(record, changes, {}, position, keys)
     coordinator = Coordinator(
         log,
         storage,
@@ -212,22 +189,3 @@ def _record(
         failed: HoldfastError | None = coordinator.last_error
         raise failed or InternalError("nothing was adopted")
     return entry
-
-
-def _epoch(
-    batch: int, position: Mapping[str, bytes], watermarks: Mapping[str, Watermark]
-) -> EpochRecord:
-    """The old query's last batch, with the clock that Spark fixed for it and for the next."""
-    offsets = position[f"offsets/{batch}"].decode()
-    fixed = json.loads(offsets.split("\n")[1])
-    commit = json.loads(position[f"commits/{batch}"].split(b"\n", 1)[1])
-    after = commit["nextBatchWatermarkMs"]
-    return EpochRecord(
-        batch,
-        rows=0,
-        processing_time_ms=fixed["batchTimestampMs"],
-        # Spark's watermark is 0 as long as there is none.
-        watermark_ms=(fixed["batchWatermarkMs"] or None) if watermarks else None,
-        offsets=offsets,
-        event_times={n: after + w.delay_ms for n, w in watermarks.items()} if after else {},
-    )

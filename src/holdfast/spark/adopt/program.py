@@ -10,15 +10,19 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
+from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError
 from holdfast.operators.aggregate import AggregateOperator
 from holdfast.operators.base import Operator
 from holdfast.operators.deduplicate import DeduplicateOperator
+from holdfast.operators.process.batch import BatchOperator
+from holdfast.operators.process.operator import ProcessOperator
 from holdfast.spark.adopt.aggregate import our_buffers
 from holdfast.spark.adopt.keys import hash_and_keys, unpacked
 from holdfast.spark.adopt.kinds import check_kind
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
+from holdfast.spark.adopt.process import process_tables
 from holdfast.spark.adopt.tables import AdoptedTable
 from holdfast.spark.lift import AggregatePlan
 from holdfast.spark.plan import Plan
@@ -40,7 +44,7 @@ class Program:
     @classmethod
     def of(cls, pipeline: Pipeline | ResultStream) -> Program:
         """That of a pipeline, or of a stream that isn't one yet."""
-        source: Any = getattr(pipeline, "source", pipeline)
+        source: Any = pipeline if hasattr(pipeline, "plan") else getattr(pipeline, "source", None)
         if not hasattr(source, "plan"):
             raise InputError(
                 f"{pipeline!r} has no operator that could take over a state",
@@ -67,13 +71,17 @@ def _streaming_leaves(node: Any) -> Iterator[Any]:
         yield from _streaming_leaves(children.apply(index))
 
 
-def adopted_tables(program: Program, old: OldQuery, chosen: StatefulOperator) -> list[AdoptedTable]:
+def adopted_tables(
+    program: Program, old: OldQuery, chosen: StatefulOperator, record: EpochRecord
+) -> list[AdoptedTable]:
     """The rows that the program's tables begin with; ``InputError`` if the old state doesn't fit."""
     plan, operator = program.plan, program.operator
     if isinstance(plan, AggregatePlan):
         return [_groups(plan, plan.operator, old, chosen)]
     if isinstance(operator, DeduplicateOperator):
         return [_seen(operator, old, chosen)]
+    if isinstance(operator, ProcessOperator | BatchOperator):
+        return process_tables(operator, old, chosen, record)
     raise InputError(
         f"operator {operator.id!r} of the program can't take over a state of Spark's",
         hint="what can be adopted is in docs/adopt.md",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
@@ -14,10 +15,13 @@ from pyspark.sql.functions import expr
 
 from holdfast.errors import CorruptionError
 from holdfast.operators.columns import column
-from holdfast.state.hashing import partition_range, partition_sql
+from holdfast.operators.process.entry import entry_low
+from holdfast.operators.process.tables import MAP_KEY
+from holdfast.state.columns import one_array, take_all
+from holdfast.state.hashing import Hashes, entry_hashes, partition_range, partition_sql
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.run import Run, StoredForm
-from holdfast.state.schema import TableSchema
+from holdfast.state.schema import TableSchema, time_to_order
 from holdfast.state.stored import encode_stored
 from holdfast.storage import Storage
 
@@ -30,10 +34,16 @@ _SMALL_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class AdoptedTable:
-    """A state table and the rows it begins with: hash (a bigint with its bits), keys, values."""
+    """A state table and the rows it begins with.
+
+    The rows' columns go by place: the hash of the state key (a bigint with its bits), keys, values;
+    in a timed table the time (ms) stands behind the keys.
+    """
 
     schema: TableSchema
     rows: DataFrame
+    sparse: bool = False
+    """Whether a key has a row for each of its values, with nulls for the others."""
 
 
 def partitions_for(state_bytes: int, cores: int) -> int:
@@ -49,7 +59,7 @@ def write_table(
     table: AdoptedTable, storage: Storage, *, claim: int, epoch: int, partitions: int
 ) -> list[Run]:
     """Write a table's rows as stored runs, one per partition that has any."""
-    writer = _Writer(table.schema, storage, claim, epoch, partitions)
+    writer = _Writer(table.schema, table.sparse, storage, claim, epoch, partitions)
     # By place: names of state columns have dots in them, which Spark takes for fields of structs.
     named = table.rows.toDF(*(f"_{index}" for index in range(len(table.rows.columns))))
     by_partition = named.repartitionById(partitions, expr(partition_sql("_0", partitions)))
@@ -62,6 +72,7 @@ class _Writer:
     """The part that runs in tasks."""
 
     schema: TableSchema
+    sparse: bool
     storage: Storage
     claim: int
     epoch: int
@@ -76,13 +87,32 @@ class _Writer:
             yield pa.record_batch({"run": pa.array([msgspec.json.encode(run)], pa.binary())})
 
     def _sorted(self, table: pa.Table) -> pa.Table:
-        hashes = column(table, "_0", pa.int64()).view(pa.uint64())
+        hashes = column(table, "_0", pa.int64()).to_numpy().view(np.uint64)
         columns = [column(table, f"_{i}", c.type) for i, c in enumerate(self.schema.columns, 1)]
-        table = pa.Table.from_arrays([hashes, *columns], schema=self.schema.arrow)
-        rows = sort_rows(table, len(self.schema.keys))
+        if self.schema.timed:
+            times = column(table, f"_{len(columns) + 1}", pa.int64()).to_numpy()
+            firsts = [pa.array(time_to_order(times)), pa.array(hashes)]
+        else:
+            firsts = [pa.array(self._row_hashes(hashes, columns))]
+        whole = pa.Table.from_arrays([*firsts, *columns], schema=self.schema.arrow)
+        rows = sort_rows(whole, self.schema.sort_columns)
+        if self.sparse:
+            return _merged(rows)
         if len(rows.starts) != rows.table.num_rows:
             raise CorruptionError(f"the old state holds {_repeated(rows)} more than once")
         return rows.table
+
+    def _row_hashes(self, hashes: Hashes, columns: Sequence[pa.Array]) -> Hashes:
+        """In a prefixed table the lower half of a hash tells a key's entries apart."""
+        if not self.schema.prefix:
+            return hashes
+        entry = self.schema.keys[-1]
+        if entry.name == MAP_KEY:
+            names = columns[len(self.schema.keys) - 1].to_pylist()
+            low = np.array([entry_low(name, entry.type) for name in names], np.uint32)
+        else:
+            low = np.full(len(hashes), (self.epoch + 1) & 0xFFFFFFFF, np.uint32)
+        return entry_hashes(hashes, low)
 
     def _run(self, partition: int, table: pa.Table) -> Run:
         data, info = encode_stored([table], self.schema.arrow)
@@ -98,6 +128,25 @@ class _Writer:
             info.rows,
             stored=StoredForm(path, info.size_bytes, info.checksum, info.tail_bytes),
         )
+
+
+def _merged(rows: SortedRows) -> pa.Table:
+    """One row per key, of rows that have one value each."""
+    sizes = np.diff(rows.starts, append=rows.table.num_rows)
+    owners = np.repeat(np.arange(len(rows.starts)), sizes)
+    places = range(rows.keys + 1)
+    columns = take_all([one_array(rows.table.column(i)) for i in places], rows.starts)
+    empty = np.ones(len(rows.starts), np.bool_)
+    for values in rows.table.columns[rows.keys + 1 :]:
+        array = one_array(values)
+        there = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+        at = np.full(len(rows.starts), -1)
+        at[owners[there]] = there
+        if len(np.unique(owners[there])) != len(there):
+            raise CorruptionError(f"the old state holds a value of {_repeated(rows)} twice")
+        columns.append(array.take(pa.array(at, mask=at < 0)))
+        empty &= at < 0
+    return pa.Table.from_arrays(columns, schema=rows.table.schema).filter(pa.array(~empty))
 
 
 def _repeated(rows: SortedRows) -> str:
