@@ -19,6 +19,7 @@ from holdfast.operators.process.operator import CONTROL, INITIAL, ProcessOperato
 from holdfast.operators.process.unkeyed import PartitionOperator, Process
 from holdfast.spark.resolve import Resolved
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys, tagged_union
+from holdfast.spark.shipping import send_along
 
 if TYPE_CHECKING:
     from holdfast.stream import KeyedStream, Stream, WatermarkSpec
@@ -80,6 +81,7 @@ def plan_process(
     control: Stream | None = None,
 ) -> RowPlan:
     """How rows reach a process, and the operator that runs it. Runs no Spark job."""
+    send_along(process)
     main = keyed.source
     keys = resolve_keys(main.df, keyed.keys)
     columns = columns_of(main.df)
@@ -128,6 +130,7 @@ def plan_unkeyed(
             f"{process!r} is no process without a key",
             hint="give an instance of a class derived from hf.Process, or key_by first",
         )
+    send_along(process)
     columns = columns_of(main.df)
     _check_names((), columns)
     operator = PartitionOperator(

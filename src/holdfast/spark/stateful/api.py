@@ -16,6 +16,7 @@ from holdfast.operators.event_time import EventTime
 from holdfast.operators.process.operator import ProcessOperator
 from holdfast.spark.resolve import Resolved
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
+from holdfast.spark.shipping import send_along
 from holdfast.spark.stateful.errors import (
     event_time_without_watermark,
     unknown_output_mode,
@@ -78,6 +79,7 @@ def plan_stateful(
     ``close``, once each.
     """
     _check_processor(call.processor)
+    send_along(call.processor)
     mode = parse_time_mode(call.time_mode)
     if str(call.output_mode).lower() not in ("append", "update"):
         raise unknown_output_mode(str(call.output_mode))

@@ -1,0 +1,169 @@
+"""ProcessorTester: a process without Spark, with time and state in the test's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+import holdfast as hf
+
+T0 = datetime(2026, 1, 1, tzinfo=timezone.utc)
+MINUTE = timedelta(minutes=1)
+
+
+class Cart(hf.KeyedProcess):
+    """A bit of everything."""
+
+    output = "user string, what string, total double"
+    side_outputs = {"large": "user string, price double"}  # noqa: RUF012 - never changed
+    total = hf.ValueState("double", default=0.0)
+    items = hf.MapState("string", "long", ttl="10 minutes")
+    prices = hf.ListState("double")
+    rules = hf.BroadcastState("string", "double")
+
+    def process_broadcast(self, rows: Any, ctx: hf.Context) -> None:
+        """New limits."""
+        for row in rows:
+            self.rules[row.name] = row.limit
+
+    def process(self, key: Any, rows: Any, ctx: hf.Context) -> Iterator[Any]:
+        """Add up."""
+        for row in rows:
+            self.total.value += row.price
+            self.items[row.sku] = self.items.get(row.sku, 0) + 1
+            self.prices.append(row.price)
+            if row.price > self.rules.get("large", 100.0):
+                ctx.output("large", (key.user, row.price))
+        ctx.metrics.add("rows", len(rows))
+        ctx.timers.set(rows[-1].at + 30 * MINUTE)
+        yield key.user, "total", self.total.value
+
+    def on_timer(self, key: Any, when: datetime, ctx: hf.Context) -> Iterator[Any]:
+        """The cart was left."""
+        yield {"user": key.user, "what": f"left at {when:%H:%M}", "total": self.total.value}
+        self.total.clear()
+
+
+@pytest.fixture
+def tester() -> hf.testing.ProcessorTester:
+    return hf.testing.ProcessorTester(
+        Cart(),
+        columns="user string, sku string, price double, at timestamp",
+        keys="user",
+        event_time="at",
+        control_columns="name string, limit double",
+        processing_time=T0,
+    )
+
+
+def test_state_can_be_read_and_set(tester: hf.testing.ProcessorTester) -> None:
+    tester.process([("ann", "pen", 2.0, T0), ("ann", "pen", 3.0, T0), ("bob", "ink", 1.0, T0)])
+    assert tester.state("ann") == {"total": 5.0, "items": {"pen": 2}, "prices": [2.0, 3.0]}
+    tester.set_state("ann", total=1.0, items={"cup": 7}, prices=[9.0])
+    assert tester.state("ann") == {"total": 1.0, "items": {"cup": 7}, "prices": [9.0]}
+    assert tester.state("bob")["total"] == 1.0
+    assert tester.metrics == {"rows": 3}
+
+
+def test_the_watermark_fires_timers_in_order(tester: hf.testing.ProcessorTester) -> None:
+    tester.process([("bob", "ink", 1.0, T0 + 5 * MINUTE), ("ann", "pen", 2.0, T0)])
+    assert tester.timers("ann") == [T0 + 30 * MINUTE]
+    assert tester.advance(watermark=T0 + 29 * MINUTE) == []
+    fired = tester.advance(watermark=T0 + 40 * MINUTE)
+    assert [(row["user"], row["what"]) for row in fired] == [
+        ("ann", "left at 00:30"),
+        ("bob", "left at 00:35"),
+    ]
+    assert tester.timers("ann") == []
+    assert tester.state("ann")["total"] is None
+
+
+def test_late_rows_go_aside(tester: hf.testing.ProcessorTester) -> None:
+    tester.set_time(watermark=T0)
+    late, there = T0, T0 + timedelta(microseconds=1)
+    out = tester.process([("ann", "pen", 2.0, late), ("ann", "cup", 3.0, there)])
+    assert [row["total"] for row in out] == [3.0]
+    assert [row["sku"] for row in tester.side_output()] == ["pen"]
+
+
+def test_what_has_expired_is_hidden(tester: hf.testing.ProcessorTester) -> None:
+    tester.process([("ann", "pen", 2.0, T0)])
+    tester.set_time(processing_time=T0 + 10 * MINUTE - timedelta(milliseconds=1))
+    assert tester.state("ann")["items"] == {"pen": 1}
+    tester.set_time(processing_time=T0 + 10 * MINUTE)
+    assert tester.state("ann")["items"] == {}
+    assert tester.state("ann")["prices"] == [2.0]
+
+
+def test_control_rows_come_first(tester: hf.testing.ProcessorTester) -> None:
+    tester.process([("ann", "pen", 2.0, T0)], control=[("large", 1.0)])
+    tester.process([("ann", "pen", 1.5, T0)])
+    assert tester.side_output("large") == [
+        {"user": "ann", "price": 2.0},
+        {"user": "ann", "price": 1.5},
+    ]
+
+
+def test_time_does_not_go_back(tester: hf.testing.ProcessorTester) -> None:
+    with pytest.raises(hf.InputError, match="can't go back"):
+        tester.set_time(processing_time=T0 - MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: t.process([{"usr": "ann"}]), "usr"),
+        (lambda t: t.state("ann", "bob"), "1 parts"),
+        (lambda t: t.set_state("ann", sum=1), "no state 'sum'"),
+    ],
+)
+def test_wrong_calls_are_told(tester: hf.testing.ProcessorTester, call: Any, message: str) -> None:
+    with pytest.raises(hf.InputError, match=message):
+        call(tester)
+
+
+class Counts(StatefulProcessor):
+    """PySpark's own."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        self.handle = handle
+        self.count = handle.getValueState("count", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N803
+        """Count."""
+        n = (self.count.get() or (0,))[0] + sum(1 for _ in rows)
+        self.count.update((n,))
+        self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1000)
+        yield Row(user=key[0], n=n)
+
+    def handleExpiredTimer(
+        self,
+        key: Any,
+        timerValues: Any,  # noqa: N803
+        expiredTimerInfo: Any,  # noqa: N803
+    ) -> Iterator[Row]:
+        """Say that it is over."""
+        yield Row(user=key[0], n=-1)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_a_stateful_processor_runs_unchanged() -> None:
+    tester = hf.testing.ProcessorTester(
+        Counts(),
+        columns="user string",
+        keys="user",
+        output="user string, n long",
+        time_mode="ProcessingTime",
+        processing_time=T0,
+    )
+    assert tester.process([("ann",), ("ann",)]) == [{"user": "ann", "n": 2}]
+    assert tester.state("ann") == {"count": {"n": 2}}
+    assert tester.advance(processing_time=T0 + timedelta(seconds=1)) == [{"user": "ann", "n": -1}]
