@@ -7,6 +7,7 @@ doomed attempt changes nothing until the driver accepts its report.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from holdfast.checkpoint.entry import StagedOutput
 from holdfast.failpoints import failpoint
-from holdfast.operators.base import Clock, Operator, Place, Update
+from holdfast.operators.base import Clock, Operator, Place, Session, Update
 from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.sinks.base import Stager, StageWriter
 from holdfast.spark.spill import Ingest
@@ -38,6 +39,8 @@ from holdfast.state.version import Change
 from holdfast.storage import Storage
 
 __all__ = ["TaskReport", "TaskSpec", "run_task"]
+
+logger = logging.getLogger("holdfast.spark")
 
 # A task merges small runs itself; what is larger waits for a background job.
 _INLINE_MERGE_ROWS = 200_000
@@ -185,8 +188,10 @@ class _Task:
                 for name, side in update.sides.items():
                     self._stage(name, side)
                 self._lap("stage")
-        finally:
-            session.close()
+        except BaseException:
+            _close_quietly(session)
+            raise
+        session.close()
 
     def abort(self) -> None:
         """Remove what this attempt wrote."""
@@ -326,6 +331,14 @@ class _Task:
         inputs = tuple(dict.fromkeys(s.run.name for s in picked[1:]))
         local_path(self.spec.folder, picked[0].run.name).unlink()
         return Change(schema.table, self.range, inputs, merged, parts=tuple(picked[1:]))
+
+
+def _close_quietly(session: Session) -> None:
+    """After an error: what goes wrong in closing must not hide it."""
+    try:
+        session.close()
+    except Exception:
+        logger.exception("closing a process after an error failed too")
 
 
 @dataclass

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
+import pyarrow as pa
+
 from holdfast.operators.process.cells import Cells, ListCell, MapCell, ValueCell
-from holdfast.operators.process.convert import normalizer
+from holdfast.operators.process.convert import MISFITS, exact_type, normalizer
 from holdfast.operators.process.declare import (
     AggregatingState,
     ListState,
@@ -15,6 +18,7 @@ from holdfast.operators.process.declare import (
     State,
     ValueState,
 )
+from holdfast.types import type_words
 
 __all__ = ["bind"]
 
@@ -24,18 +28,33 @@ _NOTHING = object()
 def bind(state: State, cells: Cells) -> State:
     """The state of the key that the cursor of ``cells`` is on."""
     if isinstance(state, ListState):
-        return _List(cells.lists[state.name])
+        return _List(state, cells.lists[state.name])
     if isinstance(state, MapState):
-        return _Map(cells.maps[state.name])
+        return _Map(state, cells.maps[state.name])
     cell = cells.values[state.name]
     if isinstance(state, ReducingState):
         return _Reducing(state, cell)
     if isinstance(state, AggregatingState):
         return _Aggregating(state, cell)
     assert isinstance(state, ValueState)
-    if state.ttl is None and normalizer(state.type) is None:
-        return _Value(state, cell)
-    return _CheckedValue(state, cell)
+    plain = state.ttl is None and not pa.types.is_nested(state.type)
+    return _Value(state, cell) if plain else _CheckedValue(state, cell)
+
+
+def _fitting(name: str, kind: pa.DataType) -> Callable[[Any], Any]:
+    """What makes a value look as it will be read back, or says what is wrong with it."""
+    convert = normalizer(kind)
+
+    def fit(value: Any) -> Any:
+        try:
+            return convert(value)
+        except MISFITS as error:
+            raise TypeError(
+                f"state {name!r} was given {value!r} ({type(value).__name__}), which is no "
+                f"{type_words(kind)}: {error}"
+            ) from None
+
+    return fit
 
 
 class _Value(ValueState):
@@ -45,6 +64,7 @@ class _Value(ValueState):
         self.name, self.type, self.default = state.name, state.type, state.default
         self._cell = cell
         self._cursor = cell.cursor
+        self._exact, self._fit = exact_type(state.type), _fitting(state.name, state.type)
 
     @property
     def value(self) -> Any:
@@ -53,6 +73,8 @@ class _Value(ValueState):
 
     @value.setter
     def value(self, value: Any) -> None:
+        if type(value) is not self._exact:
+            value = self._fit(value)
         cell, i = self._cell, self._cursor.i
         cell.column[i] = value
         cell.dirty[i] = 1
@@ -65,38 +87,37 @@ class _Value(ValueState):
 
 
 class _CheckedValue(_Value):
-    def __init__(self, state: ValueState, cell: ValueCell) -> None:
-        super().__init__(state, cell)
-        self._normal = normalizer(state.type)
-
     @property
     def value(self) -> Any:
         value = self._cell.get()
-        return self.default if value is None else value
+        # A copy: user code may change a list or dict that it got, and that must not be the default.
+        return deepcopy(self.default) if value is None else value
 
     @value.setter
     def value(self, value: Any) -> None:
-        self._cell.set(value if self._normal is None else self._normal(value))
+        self._cell.set(value if type(value) is self._exact else self._fit(value))
 
 
 class _Reducing(ReducingState):
     def __init__(self, state: ReducingState, cell: ValueCell) -> None:
         self.name, self.type, self.merge = state.name, state.type, state.merge
         self._cell = cell
-        self._normal = normalizer(state.type)
+        self._exact, self._fit = exact_type(state.type), _fitting(state.name, state.type)
 
     @property
     def value(self) -> Any:
         return self._cell.get()
 
     def add(self, value: Any) -> None:
-        before = self._cell.get()
-        if self._normal is None:
-            self._cell.set(value if before is None else self.merge(before, value))
-            return
         # A merge must see what is added as it sees what was stored.
-        value = self._normal(value)
-        self._cell.set(value if before is None else self._normal(self.merge(before, value)))
+        if type(value) is not self._exact:
+            value = self._fit(value)
+        before = self._cell.get()
+        if before is not None:
+            value = self.merge(before, value)
+            if type(value) is not self._exact:
+                value = self._fit(value)
+        self._cell.set(value)
 
     def clear(self) -> None:
         self._cell.set(None)
@@ -107,7 +128,7 @@ class _Aggregating(AggregatingState):
         self.name, self.type = state.name, state.type
         self.create, self.add_to, self.result_of = state.create, state.add_to, state.result_of
         self._cell = cell
-        self._normal = normalizer(state.type)
+        self._exact, self._fit = exact_type(state.type), _fitting(state.name, state.type)
 
     @property
     def value(self) -> Any:
@@ -117,24 +138,23 @@ class _Aggregating(AggregatingState):
     def add(self, value: Any) -> None:
         accumulator = self._cell.get()
         if accumulator is None:
-            accumulator = self.create()
-            accumulator = accumulator if self._normal is None else self._normal(accumulator)
+            accumulator = self._fit(self.create())
         accumulator = self.add_to(accumulator, value)
-        self._cell.set(accumulator if self._normal is None else self._normal(accumulator))
+        if type(accumulator) is not self._exact:
+            accumulator = self._fit(accumulator)
+        self._cell.set(accumulator)
 
     def clear(self) -> None:
         self._cell.set(None)
 
 
 class _List(ListState):
-    def __init__(self, cell: ListCell) -> None:
+    def __init__(self, state: ListState, cell: ListCell) -> None:
         self._cell = cell
-        self._normal = normalizer(cell.kind)
-        if self._normal is None:
-            self.append = cell.append  # type: ignore[method-assign]  # one call less per item
+        self._exact, self._fit = exact_type(cell.kind), _fitting(state.name, cell.kind)
 
     def append(self, value: Any) -> None:
-        self._cell.append(value if self._normal is None else self._normal(value))
+        self._cell.append(value if type(value) is self._exact else self._fit(value))
 
     def extend(self, values: Iterable[Any]) -> None:
         for value in values:
@@ -159,9 +179,9 @@ class _List(ListState):
 
 
 class _Map(MapState):
-    def __init__(self, cell: MapCell) -> None:
+    def __init__(self, state: MapState, cell: MapCell) -> None:
         self._cell = cell
-        self._normal = normalizer(cell.kind)
+        self._exact, self._fit = exact_type(cell.kind), _fitting(state.name, cell.kind)
         self.get = cell.get  # type: ignore[method-assign, assignment]  # one call less per entry
 
     def __getitem__(self, key: Any) -> Any:
@@ -171,7 +191,7 @@ class _Map(MapState):
         return value
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._cell.set(key, value if self._normal is None else self._normal(value))
+        self._cell.set(key, value if type(value) is self._exact else self._fit(value))
 
     def __delitem__(self, key: Any) -> None:
         if not self._cell.contains(key):

@@ -7,7 +7,8 @@ microsecond: so a chunk of keys is converted at once, whatever its code then loo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timezone
+from datetime import date, datetime, timezone
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ import pyarrow as pa
 
 from holdfast.state.columns import one_array
 
-__all__ = ["first_misfit", "normalizer", "to_arrow", "to_python"]
+__all__ = ["MISFITS", "exact_type", "first_misfit", "normalizer", "to_arrow", "to_python"]
 
-_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
+MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
 
 
 def to_python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -51,7 +52,7 @@ def _datetimes(array: pa.Array) -> list[Any]:
 
 
 def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column of these values; raises what Arrow raises if one doesn't fit.
+    """A column of these values; raises what Arrow raises, or TypeError, if one doesn't fit.
 
     Tuples, Rows and named tuples make structs, NumPy scalars and pandas timestamps are what they hold.
 
@@ -59,14 +60,51 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     [3, 4]
     """
     try:
-        return pa.array(values, kind)
-    except _MISFITS:
-        # Only what Arrow doesn't take as it is is converted value by value.
-        convert = _converter(kind)
-        return pa.array([None if v is None else convert(v) for v in values], kind)
+        if pa.types.is_integer(kind):
+            # Told the type, Arrow would make 1 of 1.5.
+            found = pa.array(values)
+            if pa.types.is_integer(found.type) or pa.types.is_null(found.type):
+                return found if found.type == kind else found.cast(kind)
+        else:
+            array = pa.array(values, kind)
+            if not pa.types.is_nested(kind) or _is_whole(values, kind):
+                return array
+    except MISFITS:
+        pass
+    # Only what Arrow doesn't take as it is is converted value by value.
+    convert = _converter(kind)
+    return pa.array([None if v is None else convert(v) for v in values], kind)
 
 
+def _is_whole(values: Sequence[Any], kind: pa.DataType) -> bool:
+    """Whether Arrow has surely taken all of nested values: no fractions cut, no fields left out."""
+    try:
+        return _holds(kind, pa.infer_type(values))
+    except MISFITS:
+        return False
+
+
+def _holds(kind: pa.DataType, given: pa.DataType) -> bool:
+    if pa.types.is_null(given):
+        return True
+    if pa.types.is_integer(kind):
+        return bool(pa.types.is_integer(given))
+    if pa.types.is_struct(kind):
+        if not pa.types.is_struct(given):
+            return False
+        fields = [given.field(i) for i in range(given.num_fields)]
+        places = [kind.get_field_index(field.name) for field in fields]
+        pairs = zip(places, fields, strict=True)
+        return all(at >= 0 and _holds(kind.field(at).type, f.type) for at, f in pairs)
+    if pa.types.is_list(kind):
+        return bool(pa.types.is_list(given)) and _holds(kind.value_type, given.value_type)
+    # What a dict is given for can't be told from its keys and values.
+    return not pa.types.is_map(kind)
+
+
+@lru_cache(maxsize=256)
 def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
+    """What makes of a value, which isn't None, what it will be read back as."""
     if pa.types.is_struct(kind):
         return _struct_converter(kind)
     if pa.types.is_list(kind):
@@ -78,9 +116,7 @@ def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
             (key(k), None if x is None else item(x))
             for k, x in (v.items() if hasattr(v, "items") else v)
         ]
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return _whole
-    return _plain
+    return _leaf_converter(kind)
 
 
 def _struct_converter(kind: pa.DataType) -> Callable[[Any], Any]:
@@ -101,6 +137,48 @@ def _struct_converter(kind: pa.DataType) -> Callable[[Any], Any]:
     return convert
 
 
+def exact_type(kind: pa.DataType) -> type | None:
+    """The Python type whose values are read back as they were set; None: they must be looked at.
+
+    >>> exact_type(pa.float64()), exact_type(pa.float32())
+    (<class 'float'>, None)
+    """
+    if pa.types.is_integer(kind):
+        return int
+    return _EXACT.get(kind)
+
+
+_EXACT: dict[pa.DataType, type] = {
+    pa.string(): str,
+    pa.float64(): float,
+    pa.bool_(): bool,
+    pa.binary(): bytes,
+}
+
+
+def _leaf_converter(kind: pa.DataType) -> Callable[[Any], Any]:
+    exact = exact_type(kind)
+    whole = pa.types.is_integer(kind)
+    as_it_is = _CHECKS.get(kind, lambda value: type(value) is exact)
+
+    def convert(value: Any) -> Any:
+        if as_it_is(value):
+            return value
+        plain = _plain(value)
+        if whole and (isinstance(plain, bool) or not isinstance(plain, int)):
+            raise TypeError(f"{plain!r} is no whole number")
+        return to_python(pa.array([plain], kind))[0]
+
+    return convert
+
+
+_CHECKS: dict[pa.DataType, Callable[[Any], bool]] = {
+    pa.timestamp("us", "UTC"): lambda v: type(v) is datetime and v.tzinfo is timezone.utc,
+    pa.timestamp("us"): lambda v: type(v) is datetime and v.tzinfo is None,
+    pa.date32(): lambda v: type(v) is date,
+}
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
@@ -108,21 +186,16 @@ def _plain(value: Any) -> Any:
     return to_pydatetime() if to_pydatetime is not None else value
 
 
-def _whole(value: Any) -> Any:
-    value = _plain(value)
-    if isinstance(value, float):
-        raise TypeError(f"{value!r} is no whole number")
-    return value
+def normalizer(kind: pa.DataType) -> Callable[[Any], Any]:
+    """What makes a value look as it will when it is read back, or raises if it doesn't fit.
 
-
-def normalizer(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes a value of a nested type look as it will when it is read back; None for others.
+    So a program comes to the same however its rows are cut into epochs.
 
     >>> normalizer(pa.struct([("a", pa.int32())]))((3,))
     {'a': 3}
+    >>> normalizer(pa.float32())(0.1)
+    0.10000000149011612
     """
-    if not pa.types.is_nested(kind):
-        return None
     convert = _converter(kind)
     if not pa.types.is_map(kind):
         return lambda value: None if value is None else convert(value)
@@ -139,6 +212,6 @@ def first_misfit(values: Sequence[Any], kind: pa.DataType) -> tuple[int, Excepti
     for index, value in enumerate(values):
         try:
             to_arrow([value], kind)
-        except _MISFITS as error:
+        except MISFITS as error:
             return index, error
     return None

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
-from holdfast.operators.process.convert import to_arrow
+from holdfast.operators.process.convert import MISFITS, normalizer
 from holdfast.types import parse_type, type_words
 
 __all__ = [
@@ -91,9 +91,8 @@ class ValueState(State):
         ttl_on: Literal["write", "read"] = "write",
     ) -> None:
         self.type = parse_type(type)
-        self.default = default
+        self.default = _checked_default(self.type, default)
         self.ttl = _ttl(ttl, ttl_clock, ttl_on)
-        _check_default(self.type, default)
 
     @property
     def value(self) -> Any:
@@ -357,12 +356,11 @@ def _ttl(ttl: str | float | None, clock: str, on: str) -> Ttl | None:
     return Ttl(ms, "processing" if clock == "processing" else "event", on == "read")
 
 
-def _check_default(kind: pa.DataType, default: Any) -> None:
-    if default is None:
-        return
+def _checked_default(kind: pa.DataType, default: Any) -> Any:
     try:
-        to_arrow([default], kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+        # As a value that was set would be read.
+        return normalizer(kind)(default)
+    except MISFITS as error:
         raise InputError(
             f"the default {default!r} is no {type_words(kind)}: {error}",
             hint="give a default of the declared type",

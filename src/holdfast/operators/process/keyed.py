@@ -30,6 +30,7 @@ __all__ = ["Context", "KeyedProcess", "KeyedProgram", "Metrics", "Timers", "from
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS = timedelta(milliseconds=1)
+_LAST_MS = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // _MS
 
 
 def to_ms(when: object) -> int:
@@ -79,9 +80,10 @@ class Timers:
         while timers fire, when the clock next moves. Setting a timer twice is setting it once.
         """
         ms = to_ms(when)
-        if ms < 0:
+        if not 0 <= ms <= _LAST_MS:
             raise InputError(
-                f"a timer can't be set for {when!r}, which is before 1970",
+                f"a timer can't be set for {when!r}, which is "
+                + ("before 1970" if ms < 0 else "behind the year 9999"),
                 hint="give a datetime, or milliseconds since 1970",
             )
         self._cell(clock).set(ms)
@@ -96,6 +98,11 @@ class Timers:
 
     def _cell(self, clock: TimeKind) -> Any:
         cell = self._cells.get(clock)
+        if not self._cells:
+            raise InputError(
+                "there are no timers, because the process has no on_timer",
+                hint="define on_timer(self, key, when, ctx)",
+            )
         if cell is None:
             raise InputError(
                 "event-time timers need a watermark, and the stream has none"
@@ -220,13 +227,22 @@ class _Running(Running):
         self._sides = {n: Collector(n, s) for n, s in program.side_schemas.items()}
         self._context = Context(clock, cells, self._sides)
         self._process = program.process
-        for state in program.states:
-            setattr(self._process, state.name, bind(state, cells))
+        self._states = {state.name: bind(state, cells) for state in program.states}
+        self._bound = False
+        for name in self._states:
+            # Nobody's turn yet: open and process_broadcast must not use the state of a key.
+            vars(self._process).pop(name, None)
         for shared in program.broadcast:
             setattr(self._process, shared.name, bind_broadcast(shared, cells))
         self._guarded("open", lambda: self._process.open(self._context))
 
+    def _bind(self) -> None:
+        if not self._bound:
+            self._bound = True
+            vars(self._process).update(self._states)
+
     def rows(self, chunk: Chunk) -> Result:
+        self._bind()
         keys, rows = to_rows(chunk.keys), to_rows(chunk.rows)
         cursor, context, process = self._cells.cursor, self._context, self._process.process
         out, owners, offsets = self._main.rows, self._main.owners, chunk.offsets
@@ -243,6 +259,7 @@ class _Running(Running):
         return self._result(chunk)
 
     def timers(self, chunk: Chunk, due: Sequence[DueTimer]) -> Result:
+        self._bind()
         keys = to_rows(chunk.keys)
         cells, context = self._cells, self._context
         out, owners, i = self._main.rows, self._main.owners, 0
@@ -288,7 +305,18 @@ class _Running(Running):
             name = f"{type(self._process).__name__}.{what}"
             raise user_error(error, name, {}, self._clock.epoch) from error
 
+    def _check_states(self) -> None:
+        for name, state in self._states.items():
+            if vars(self._process).get(name) is not state:
+                raise ProcessingError(
+                    f"{type(self._process).__name__} assigned to self.{name}, which is its state",
+                    hint=f"change what it holds, for example self.{name}.value = …, or give the "
+                    "attribute another name",
+                )
+
     def _result(self, chunk: Chunk) -> Result:
+        self._check_states()
+
         def words(i: int) -> str:
             row = chunk.keys.slice(i, 1).to_pylist()[0]
             return ", ".join(f"{name}={value!r}" for name, value in row.items())

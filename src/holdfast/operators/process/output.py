@@ -43,6 +43,8 @@ class Collector:
         names, width = self.schema.names, len(self.schema)
         if type(rows[0]) is dict and all(type(row) is dict and len(row) == width for row in rows):
             return [[row[name] for row in rows] for name in names]
+        if not all(isinstance(row, dict | tuple | list) for row in rows):
+            raise ValueError("something is no row")
         parts = [
             tuple(row[n] for n in names) if isinstance(row, dict) else tuple(row) for row in rows
         ]

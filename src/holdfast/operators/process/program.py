@@ -12,10 +12,11 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 
 import pyarrow as pa
 
-from holdfast.errors import HoldfastError, ProcessingError
+from holdfast.errors import FencedError, HoldfastError, ProcessingError
 from holdfast.operators.base import Clock, Place
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.declare import State, TimeKind
@@ -100,20 +101,25 @@ class Program(ABC):
 
 def user_error(error: Exception, what: str, key: Mapping[str, object], epoch: int) -> HoldfastError:
     """An error of user code, with its own traceback, the key and the epoch."""
-    if isinstance(error, HoldfastError):
-        return error
     words = ", ".join(f"{name}={value!r}" for name, value in key.items())
-    # The first frame is Holdfast's own.
-    frames = traceback.format_exception(type(error), error, _below(error))
+    where = (f"for key ({words}) " if key else "") + f"in epoch {epoch}"
+    if isinstance(error, FencedError):
+        return error
+    if isinstance(error, HoldfastError):
+        # What user code asked of Holdfast and can't have.
+        lines = "".join(traceback.format_tb(_below(error))).rstrip()
+        text = f"{what}, {where}: {error.message}\nTraceback (most recent call last):\n{lines}"
+        return type(error)(text, hint=error.hint)
+    frames = "".join(traceback.format_exception(type(error), error, _below(error))).rstrip()
     failed = ProcessingError(
-        f"{what} raised {type(error).__name__} for key ({words}) in epoch {epoch}: {error}\n"
-        + "".join(frames).rstrip(),
+        f"{what} raised {type(error).__name__} {where}: {error}\n{frames}",
         hint="mend the code and start again: it continues after the last checkpoint",
     )
     failed.__cause__ = error
     return failed
 
 
-def _below(error: Exception):  # type: ignore[no-untyped-def]
+def _below(error: Exception) -> TracebackType | None:
+    """The traceback without its first frame, which is Holdfast's own."""
     trace = error.__traceback__
     return trace.tb_next if trace is not None and trace.tb_next is not None else trace
