@@ -23,6 +23,7 @@ USAGE = """\
 ./run test [--fast]                        lint, types, and every test (--fast: without the slow ones)
 ./run test [--fast] PYTEST-ARGUMENTS       only these tests, e.g. tests/state -k merge
 ./run bench NAME [--quick] [--json FILE]   a benchmark; without NAME, the list of them
+./run example NAME                         a small program to read and run; without NAME, the list
 ./run lint [--fix]                         ruff and mypy alone
 ./run holdfast ARGUMENTS                   the command line
 ./run python ARGUMENTS                     the environment's Python
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         "demo": lambda: _become("holdfast", "demo", *rest),
         "test": lambda: _test(rest),
         "bench": lambda: _become("python", "-m", "bench", *rest, path=str(ROOT)),
+        "example": lambda: _example(rest),
         "lint": lambda: _lint(rest),
         "holdfast": lambda: _become("holdfast", *rest),
         "python": lambda: _become("python", *rest),
@@ -72,6 +74,16 @@ def _become(program: str, *arguments: str, path: str | None = None) -> NoReturn:
     file = environment.program(program)
     sys.stdout.flush()
     os.execve(file, [str(file), *arguments], variables)
+
+
+def _example(arguments: Sequence[str]) -> int:
+    files = {file.stem: file for file in sorted((ROOT / "examples").glob("*.py"))}
+    names = [name for name in files if name != "common"]
+    if not arguments or arguments[0] not in names:
+        said = "./run example NAME, where NAME is one of:" if not arguments else "no such example;"
+        print(said, ", ".join(names), file=sys.stderr if arguments else sys.stdout)
+        return 2 if arguments else 0
+    return _become("python", str(files[arguments[0]]), *arguments[1:])
 
 
 def _checks(fix: bool) -> list[list[str]]:
