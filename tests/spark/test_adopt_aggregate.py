@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.failpoints import arm, disarm
-from holdfast.spark.adopt import adopt
+from holdfast.spark.adopt import adopt, tables
 from tests.spark import adopt_support as support
 from tests.spark.adopt_support import add_input, assert_same, batch, results, run_spark, stream
 
@@ -58,7 +58,7 @@ def go_on(pipeline: hf.Pipeline, work: Path) -> None:
 
 @pytest.mark.parametrize("provider", support.PROVIDERS)
 def test_every_aggregate_goes_on_with_the_state_of(
-    provider: str, spark: SparkSession, tmp_path: Path
+    provider: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = ["word", "size"]
     add_input(tmp_path, files=3)
@@ -66,7 +66,11 @@ def test_every_aggregate_goes_on_with_the_state_of(
     old = run_spark(
         stream(spark, tmp_path).groupBy(*keys).agg(*functions), tmp_path, provider=provider
     )
+    before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
     pipeline = program(spark, tmp_path, keys, AGGREGATES)
+    # Small states make one run; this one is cut as a large one would be.
+    monkeypatch.setattr(tables, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(tables, "_TASK_BYTES", 5000)
     adopted = adopt(pipeline, "moved", tmp_path / "ck", old)
     expected = batch(spark, tmp_path, keys, AGGREGATES)
     assert (adopted.epoch, adopted.rows, adopted.warnings) == (
@@ -75,7 +79,6 @@ def test_every_aggregate_goes_on_with_the_state_of(
         (),
     )
     assert_same(results(tmp_path, 2), expected)
-    before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
 
     add_input(tmp_path, files=2)
     go_on(pipeline, tmp_path)

@@ -56,8 +56,8 @@ def test_show_prints_what_there_is_and_writes_nothing(work: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "last committed batch: 1" in result.stdout
     assert "operator 0 (stateStoreSave): groupBy().agg(), 13 rows" in result.stdout
-    assert "word: string" in result.stdout
-    assert "count: bigint, sum: bigint" in result.stdout
+    assert "key: word: string" in result.stdout
+    assert "value: count: bigint, sum: bigint" in result.stdout
     assert sorted(work.rglob("*")) == before
 
 

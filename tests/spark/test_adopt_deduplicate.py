@@ -96,6 +96,9 @@ def test_an_event_time_in_the_key_goes_on_with_its_watermark(
     frame = stream(spark, tmp_path).withWatermark("at", "20 seconds")
     old = run_spark(frame.dropDuplicates(["word", "at"]), tmp_path, mode="append")
     watched = hf.stream(stream(spark, tmp_path)).with_watermark("at", "20 seconds")
+    unwatched = hf.stream(stream(spark, tmp_path)).key_by("word", "at").drop_duplicates()
+    [warning] = adopt(unwatched, "unwatched", tmp_path / "other", old).warnings
+    assert "the old query has a watermark and the program has none" in warning
     program = watched.key_by("word", "at").drop_duplicates()
     adopt(program, "moved", tmp_path / "ck", old)
     timed(tmp_path, [("a", 131), ("c", 111), ("c", 112)])

@@ -16,7 +16,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import holdfast as hf
-from holdfast.spark.adopt import adopt
+from holdfast.checkpoint.log import read_log
+from holdfast.spark.adopt import OldQuery, adopt, tables
+from holdfast.spark.adopt.contents import contents
+from holdfast.storage import open_storage
 from tests.spark.adopt_support import PROVIDER, ROCKSDB, run_spark, stream
 from tests.spark.support import write_epoch
 
@@ -72,7 +75,17 @@ class Old(StatefulProcessor):
             self.counts.updateValue(name, (before + 1,))
             self.pairs.updateValue((file, "b"), (file / 2,))
         self.handle.registerTimer(timers.getCurrentProcessingTimeInMs() + HOUR_MS // 2)
-        yield Row(word=key[0], size=key[1], what="")
+        items = [item[0] for item in self.items.get()]
+        known = [
+            seen + len(files),
+            items,
+            self.counts.getValue(("f0",)),
+            len(list(self.fresh.get())),
+        ]
+        yield Row(word=key[0], size=key[1], what=json.dumps(known))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:  # noqa: N803
+        yield Row(word=key[0], size=key[1], what="timer")
 
     def close(self) -> None:
         pass
@@ -212,6 +225,42 @@ def test_every_kind_of_state_goes_on(spark: SparkSession, tmp_path: Path) -> Non
     assert fired == sorted((str(word), str(size)) for word, size in expected)
 
 
+def test_show_tells_of_every_variable(spark: SparkSession, tmp_path: Path) -> None:
+    add_words(tmp_path, [("a", 1), ("b", 1)])
+    old = OldQuery.open(spark, run_old(spark, tmp_path, batches=1))
+    found = {state.what: state for state in contents(old, old.operators[0])}
+    assert list(found) == [
+        "transformWithState(), MapState counts",
+        "transformWithState(), ListState fresh, with a ttl",
+        "transformWithState(), ListState items",
+        "transformWithState(), MapState pairs, with a ttl",
+        "transformWithState(), ValueState recent, with a ttl",
+        "transformWithState(), ValueState total",
+        "transformWithState(), timers of processing time",
+    ]
+    total = found["transformWithState(), ValueState total"]
+    assert (total.columns[1], total.rows) == ("value: n: bigint, label: string", 2)
+
+
+def test_the_unchanged_processor_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    add_words(tmp_path, [("a", 1), ("b", 1)], [("a", 1)])
+    old = run_old(spark, tmp_path, batches=2)
+    grouped = hf.stream(stream(spark, tmp_path)).groupBy("word", "size")
+    processed = grouped.transformWithState(Old(), OUTPUT, "append", "ProcessingTime")
+    pipeline = processed.write_to(hf.sinks.parquet(str(tmp_path / "out")))
+    adopt(pipeline, "moved", tmp_path / "ck", old)
+    add_words(tmp_path, [("a", 1), ("c", 1)])
+    soon = batch_time(old, 1) + 1000
+    told = {r.word: json.loads(r.what) for r in go_on(pipeline, tmp_path, soon)}
+    assert told == {"a": [3, ["i0", "i1", "i2"], [1], 3], "c": [1, ["i2"], None, 1]}
+    add_words(tmp_path, [("b", 1)])
+    later = [(r.word, r.what) for r in go_on(pipeline, tmp_path, soon + HOUR_MS)]
+    # Two timers of a and one of b are the old query's, one of a and one of c the moved job's.
+    assert sorted(word for word, what in later if what == "timer") == ["a", "a", "a", "b", "c"]
+    [told_b] = [json.loads(what) for word, what in later if what != "timer"]
+    assert told_b == [2, ["i0", "i3"], [1], 1]
+
+
 class WithTimers(StatefulProcessor):
     def init(self, handle: Any) -> None:
         self.handle = handle
@@ -236,6 +285,50 @@ class MovedTimers(hf.KeyedProcess):
 
     def on_timer(self, key: Any, when: Any, ctx: Any) -> Iterator[Any]:
         yield {"word": key.word, "size": key.size, "what": f"{when.timestamp():.0f}"}
+
+
+class Counting(StatefulProcessor):
+    def init(self, handle: Any) -> None:
+        self.seen = handle.getValueState("seen", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Iterator[Row]:
+        before = self.seen.get()[0] if self.seen.exists() else 0
+        self.seen.update((before + len(list(rows)),))
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
+
+class Columns(hf.BatchProcess):
+    output = "word string, n long"
+    seen = hf.ValueState("long", default=0)
+
+    def process(self, batch: Any) -> Any:
+        seen = batch.state["seen"].to_numpy() + batch.counts
+        return hf.BatchResult({"seen": seen}, {"word": batch.keys["word"], "n": seen})
+
+
+def test_a_process_on_columns_goes_on_whatever_the_partitions(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: list[tuple[str | None, int | None]] = [(f"w{i % 50}", 1) for i in range(120)]
+    add_words(tmp_path, words, words[:60])
+    frame = stream(spark, tmp_path).groupBy("word")
+    counted = frame.transformWithState(Counting(), "word string", "append", "None")
+    old = run_spark(counted, tmp_path, mode="append")
+    program = hf.stream(stream(spark, tmp_path)).key_by("word").process(Columns())
+    pipeline = program.write_to(hf.sinks.parquet(str(tmp_path / "out")))
+    monkeypatch.setattr(tables, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(tables, "_TASK_BYTES", 1000)
+    assert adopt(pipeline, "moved", tmp_path / "ck", old).rows == {"process.values": 50}
+    entry = read_log(open_storage(tmp_path / "ck")).last_checkpoint
+    assert entry is not None
+    assert len(entry.runs) > 5
+    add_words(tmp_path, words)
+    told = {row.word: row.n for row in go_on(pipeline, tmp_path, batch_time(old, 1) + 1000)}
+    every = [word for word, _ in [*words, *words[:60], *words]]
+    assert told == {word: every.count(word) for word in set(every)}
 
 
 def test_event_time_timers_go_on_with_the_watermark(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from holdfast.cli import show
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
-    from holdfast.spark.adopt import OldQuery
+    from holdfast.spark.adopt import OldQuery, StatefulOperator
     from holdfast.spark.adopt.contents import Contents
 
 __all__ = ["adopt"]
@@ -83,15 +83,19 @@ def _show(old: OldQuery, operator: int | None) -> None:
         show.console.print(f"begun and not committed: {old.planned}", highlight=False)
     chosen = old.operators if operator is None else (old.operator(operator),)
     for each in chosen:
-        _print(contents(old, each))
+        for found in contents(old, each):
+            _print(each, found)
 
 
-def _print(found: Contents) -> None:
+def _print(operator: StatefulOperator, found: Contents) -> None:
     show.console.print(
-        f"operator {found.operator}: {found.what}, {show.count(found.rows)} rows", highlight=False
+        f"operator {operator}: {found.what}, {show.count(found.rows)} rows", highlight=False
     )
-    table = Table("key", "value", title_justify="left")
-    table.add_row(Text(", ".join(found.key), "dim"), Text(", ".join(found.value), "dim"))
-    for key, value in found.first:
-        table.add_row(Text(key), Text(value))
+    if not found.columns:
+        return
+    table = Table(title_justify="left")
+    for column in found.columns:
+        table.add_column(Text(column))
+    for row in found.first:
+        table.add_row(*map(Text, row))
     show.console.print(table)

@@ -20,7 +20,7 @@ from holdfast.checkpoint.retention import Retention
 from holdfast.errors import ConfigurationError, HoldfastError, InputError, InternalError
 from holdfast.failpoints import failpoint
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
-from holdfast.spark.adopt.position import check_sources, last_epoch, position_for
+from holdfast.spark.adopt.position import check_sources, last_epoch, next_watermark, position_for
 from holdfast.spark.adopt.program import Program, adopted_tables
 from holdfast.spark.adopt.tables import AdoptedTable, partitions_for, write_table
 from holdfast.spark.options import _NAME
@@ -77,7 +77,7 @@ def adopt(
     record = last_epoch(old.batch, position, program.watermarks)
     tables = adopted_tables(program, old, chosen, record)
     check_sources(program, old, position)
-    warnings = _warnings(old, chosen)
+    warnings = _warnings(old, chosen, program, position)
     storage = open_storage(str(checkpoint_dir))
     log = _claim(storage, name)
     failpoint("adopt.claimed")
@@ -100,7 +100,9 @@ def _check_name(name: str) -> None:
         )
 
 
-def _warnings(old: OldQuery, chosen: StatefulOperator) -> tuple[str, ...]:
+def _warnings(
+    old: OldQuery, chosen: StatefulOperator, program: Program, position: Mapping[str, bytes]
+) -> tuple[str, ...]:
     told = []
     others = [str(operator) for operator in old.operators if operator != chosen]
     if others:
@@ -109,6 +111,11 @@ def _warnings(old: OldQuery, chosen: StatefulOperator) -> tuple[str, ...]:
         told.append(
             f"batch {old.planned} was begun and not committed: the moved job reads its input again, "
             "and what the old query's sink may have of it is the old sink's"
+        )
+    if next_watermark(old.batch, position) and not program.watermarks:
+        told.append(
+            "the old query has a watermark and the program has none: it takes late rows too, and "
+            "forgets nothing"
         )
     return tuple(told)
 

@@ -11,7 +11,7 @@ from holdfast.errors import InputError
 from holdfast.spark.adopt.old_query import OldQuery
 from holdfast.spark.adopt.program import Program
 
-__all__ = ["check_sources", "last_epoch", "position_for"]
+__all__ = ["check_sources", "last_epoch", "next_watermark", "position_for"]
 
 
 def position_for(program: Program, old: OldQuery) -> dict[str, bytes]:
@@ -49,8 +49,7 @@ def last_epoch(
     """The old query's last batch, with the clock that Spark fixed for it and for the next."""
     offsets = position[f"offsets/{batch}"].decode()
     fixed = json.loads(offsets.split("\n")[1])
-    commit = json.loads(position[f"commits/{batch}"].split(b"\n", 1)[1])
-    after = commit["nextBatchWatermarkMs"]
+    after = next_watermark(batch, position)
     return EpochRecord(
         batch,
         rows=0,
@@ -60,3 +59,9 @@ def last_epoch(
         offsets=offsets,
         event_times={n: after + w.delay_ms for n, w in watermarks.items()} if after else {},
     )
+
+
+def next_watermark(batch: int, position: Mapping[str, bytes]) -> int:
+    """The watermark that Spark fixed for the batch after; 0 if there is none."""
+    commit = json.loads(position[f"commits/{batch}"].split(b"\n", 1)[1])
+    return int(commit["nextBatchWatermarkMs"])

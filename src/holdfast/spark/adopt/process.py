@@ -8,7 +8,6 @@ as well as one of a struct.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,13 +26,13 @@ from holdfast.spark.adopt.keys import hash_and_keys, unpacked
 from holdfast.spark.adopt.kinds import check_kind
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
 from holdfast.spark.adopt.tables import AdoptedTable
+from holdfast.spark.adopt.variables import Variable, timers_of, variables_of
 from holdfast.spark.types import spark_type
 from holdfast.state.schema import TableSchema
 from holdfast.types import parse_type, type_words
 
 __all__ = ["process_tables"]
 
-_TIMERS: dict[str, TimeKind] = {"processingtime": "processing", "eventtime": "event"}
 _SPARK_NAMES = ("transformWithStateExec", "transformWithStateInPySparkExec")
 _KINDS = {"value": "ValueState", "list": "ListState", "map": "MapState"}
 _ELEMENT = "_holdfast_element"
@@ -51,22 +50,13 @@ def process_tables(
 
 
 @dataclass(frozen=True, slots=True)
-class _Variable:
-    """A variable of the old query."""
-
-    name: str
-    kind: str
-    has_ttl: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Reader:
     states: Mapping[str, State]
     schemas: ProcessTables
     old: OldQuery
     chosen: StatefulOperator
     record: EpochRecord
-    variables: tuple[_Variable, ...]
+    variables: tuple[Variable, ...]
     timers: TimeKind | None
 
     @classmethod
@@ -82,15 +72,8 @@ class _Reader:
             schemas = ProcessTables(operator.tables[0], {}, {}, {})
         else:
             states, schemas = operator.program.states, operator.process_tables
-        told = json.loads(chosen.properties or "{}")
-        variables = tuple(
-            _Variable(v["stateName"], v["stateVariableType"], bool(v["ttlEnabled"]))
-            for v in told.get("stateVariables", ())
-            if not v["stateName"].startswith("$")
-        )
-        timers = _TIMERS.get(str(told.get("timeMode", "")).lower())
         by_name = {state.name: state for state in states}
-        return cls(by_name, schemas, old, chosen, record, variables, timers)
+        return cls(by_name, schemas, old, chosen, record, variables_of(chosen), timers_of(chosen))
 
     def tables(self) -> list[AdoptedTable]:
         sparse: list[DataFrame] = []
@@ -112,7 +95,7 @@ class _Reader:
             found.insert(0, AdoptedTable(self.schemas.values, rows, sparse=True))
         return found
 
-    def _state_of(self, variable: _Variable) -> State:
+    def _state_of(self, variable: Variable) -> State:
         # A variable with the name of a key column is kept under another.
         state = self.states.get(variable.name, self.states.get(f"state.{variable.name}"))
         if state is None:
