@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.checkpoint.entry import EpochRecord, StagedOutput
+from holdfast.checkpoint.entry import Checkpoint, EpochRecord, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.run import LocalForm, Run, StoredForm
@@ -93,3 +93,72 @@ def test_how_far_processing_is_ahead() -> None:
     assert snapshot is not None
     assert [r.epoch for r in snapshot.epochs] == [0, 1]
     assert [o.epoch for o in snapshot.staged["sink-0"]] == [0, 1]
+
+
+def entry_for(ledger: Ledger) -> Checkpoint:
+    """The entry that a checkpoint of all there is would write."""
+    taken = ledger.snapshot()
+    assert taken is not None
+    return Checkpoint(
+        format=1,
+        number=7,
+        claim=1,
+        nonce="n",
+        pipeline="p",
+        written_ms=0,
+        epoch=taken.version.epoch,
+        runs=(),
+        tables={},
+        schemas=(),
+        program={},
+        spark={},
+        epochs=taken.epochs,
+        pending={},
+        staged={},
+        state_rows=0,
+        new_bytes=0,
+        shared_bytes=0,
+        duration_ms=0,
+    )
+
+
+def skip(ledger: Ledger, epoch: int) -> None:
+    ledger.skip_epoch(EpochRecord(epoch, 0, 1000 + epoch), {"metadata": b"s"})
+
+
+def test_a_skipped_epoch_is_in_the_next_entry_but_asks_for_none() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    skip(ledger, 1)
+    entry = entry_for(ledger)
+    assert [r.epoch for r in entry.epochs] == [0, 1]
+    ledger.covered(entry)
+    skip(ledger, 2)
+    assert ledger.snapshot() is None
+    assert ledger.version.epoch == 2
+    assert ledger.ahead().epochs == 0
+
+
+def test_epochs_skipped_while_a_checkpoint_was_written_ask_for_no_further_one() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    entry = entry_for(ledger)
+    skip(ledger, 1)
+    skip(ledger, 2)
+    ledger.covered(entry)
+    assert ledger.snapshot() is None
+    assert ledger.ahead().oldest_ms is None
+
+
+def test_an_epoch_behind_skipped_ones_asks_for_an_entry() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    entry = entry_for(ledger)
+    skip(ledger, 1)
+    record(ledger, 2, add(run("1-b", 2, 2)))
+    skip(ledger, 3)
+    ledger.covered(entry)
+    taken = ledger.snapshot()
+    assert taken is not None
+    assert [r.epoch for r in taken.epochs] == [1, 2, 3]
+    assert (taken.version.epoch, taken.position) == (3, {"metadata": b"s"})

@@ -55,6 +55,7 @@ class Ledger:
         self._version = version
         self._state_rows = state_rows
         self._epochs: list[EpochRecord] = []
+        self._skipped: set[int] = set()
         self._staged: dict[str, list[StagedOutput]] = {}
         self._pending: dict[str, list[StagedOutput]] = {}
         self._position: Mapping[str, bytes] = {}
@@ -110,6 +111,7 @@ class Ledger:
             if self._epochs:
                 # The next entry is for this epoch, so its records must end with it.
                 self._epochs.append(record)
+                self._skipped.add(record.epoch)
                 self._position = position
 
     def install(self, changes: Iterable[Change]) -> None:
@@ -148,6 +150,10 @@ class Ledger:
         """An entry now holds everything up to its epoch; its staged output awaits its sinks."""
         with self._lock:
             self._epochs = [r for r in self._epochs if r.epoch > entry.epoch]
+            self._skipped = {epoch for epoch in self._skipped if epoch > entry.epoch}
+            if len(self._skipped) == len(self._epochs):
+                # Nothing has happened since: ticks alone must not bring entry after entry.
+                self._epochs, self._skipped = [], set()
             for sink, outputs in self._staged.items():
                 self._staged[sink] = [o for o in outputs if o.epoch > entry.epoch]
             for sink, committed in entry.staged.items():

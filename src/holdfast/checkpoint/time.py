@@ -42,11 +42,17 @@ class PipelineTime:
         # Of the last epoch that ended.
         self.previous_processing_ms = last.processing_time_ms if last else None
         self._watermark_ms = last.watermark_ms if last else None
+        self._stopped_ms = last.processing_time_ms if last else None
         self._greatest = dict(last.event_times) if last else {}
         self._active = dict(last.active_ms) if last else {}
 
     def begin(self, epoch: int, now_ms: int, offsets: str = "") -> EpochRecord:
         """The record of a new epoch: its processing time never goes back, nor does its watermark."""
+        if self._stopped_ms is not None:
+            # Nobody was looking: a source was not idle because the pipeline did not run.
+            away = max(0, now_ms - self._stopped_ms)
+            self._active = {source: ms + away for source, ms in self._active.items()}
+            self._stopped_ms = None
         self._processing_ms = max(self._processing_ms, now_ms)
         for source in self._sources:
             self._active.setdefault(source, self._processing_ms)
