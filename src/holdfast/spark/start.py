@@ -170,6 +170,9 @@ def _assemble(
     if ticks:
         frame = with_ticks(frame)
     spark = frame.sparkSession
+    if ticks and options.available_now:
+        # The source of ticks knows no end; unwrapped, it would make one epoch of all input.
+        spark.conf.set("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true")
     now_ms = options.clock or _now_ms
     known = {schema.table for schema in plan.operator.tables}
     tables = {t: s for t, s in (entry.version().tables if entry else {}).items() if t in known}
