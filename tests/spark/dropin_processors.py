@@ -207,7 +207,7 @@ class Chain(Both):
         return iter(())
 
     def fired(self, key: Any, ms: int, times: Any) -> Iterator[dict[str, Any]]:
-        (left,) = self.left.get()
+        (left,) = self.left.get() or (0,)
         if left:
             self.left.update((left - 1,))
             self.handle.registerTimer(ms + 10_000)

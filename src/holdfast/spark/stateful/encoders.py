@@ -7,6 +7,7 @@ large. Here such a value is converted if nothing is lost by it, and refused othe
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import ROUND_HALF_UP, Decimal, localcontext
@@ -21,6 +22,7 @@ Encode = Callable[[Any], Any]
 
 _UTC = timezone.utc
 _MOST_DIGITS = 38
+_SINGLE = struct.Struct("f")
 _PLAIN_FLOATS = (1e-3, 1e7)
 """Between these Java and Python write a number alike."""
 
@@ -34,7 +36,7 @@ def encoder(kind: pa.DataType) -> Encode:  # noqa: PLR0911 - a table in all but 
     if pa.types.is_integer(kind):
         return _integer(kind.bit_width)
     if pa.types.is_floating(kind):
-        return _float
+        return _single if kind.bit_width == 32 else _float
     if pa.types.is_struct(kind):
         return _struct(kind)
     if pa.types.is_list(kind):
@@ -89,6 +91,11 @@ def _float(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise MisfitError("it is no number")
     return float(value)
+
+
+def _single(value: Any) -> Any:
+    # Rounded at once: a value reads the same in the epoch that wrote it as in later ones.
+    return _SINGLE.unpack(_SINGLE.pack(_float(value)))[0]
 
 
 def _boolean(value: Any) -> Any:

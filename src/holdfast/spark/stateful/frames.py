@@ -132,7 +132,8 @@ def _slice(frame: pd.DataFrame, start: int, end: int) -> pd.DataFrame:
 
 def _frame(table: pa.Table, zone: str) -> pd.DataFrame:
     columns = {name: _series(table.column(name), zone) for name in table.column_names}
-    return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows), copy=False)
+    # Copied: Arrow's own memory is read-only, and processors write to their frames.
+    return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows), copy=True)
 
 
 def _series(column: pa.ChunkedArray, zone: str) -> Any:

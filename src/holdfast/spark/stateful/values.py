@@ -33,26 +33,26 @@ class Codec:
         self.names: tuple[str, ...] = tuple(schema.names)
         self._width = len(self.names)
         self._row = Row(*self.names)
-        self._encoders = [encoder(field.type) for field in schema]
+        self._encoders = [(field.name, encoder(field.type)) for field in schema]
         self._decoders = [decoder(field.type) for field in schema]
         self._plain = all(decode is None for decode in self._decoders)
 
     def parts(self, value: Any) -> list[Any]:
         """The fields of a value, as a cell holds them."""
-        given = tuple(value)
-        if len(given) != self._width:
-            raise wrong_width(self.doing, self._width, len(given))
-        try:
-            return [
-                None if v is None else encode(v)
-                for v, encode in zip(given, self._encoders, strict=True)
-            ]
-        except _MISFITS as error:
-            raise self._misfit(given, error) from None
+        return list(self.encode(value).values())
 
     def encode(self, value: Any) -> dict[str, Any]:
         """A value as a cell holds it."""
-        return dict(zip(self.names, self.parts(value), strict=True))
+        given = value if type(value) is tuple else tuple(value)
+        if len(given) != self._width:
+            raise wrong_width(self.doing, self._width, len(given))
+        try:
+            return {
+                name: None if v is None else encode(v)
+                for (name, encode), v in zip(self._encoders, given, strict=True)
+            }
+        except _MISFITS as error:
+            raise self._misfit(given, error) from None
 
     def decode(self, held: dict[str, Any]) -> tuple[Any, ...]:
         """What a cell holds, as the processor gets it."""
@@ -72,7 +72,7 @@ class Codec:
         return make_row(self._row, self.decode(held))
 
     def _misfit(self, given: tuple[Any, ...], error: Exception) -> StateError:
-        for field, value, encode in zip(self.schema, given, self._encoders, strict=True):
+        for field, value, (_, encode) in zip(self.schema, given, self._encoders, strict=True):
             try:
                 if value is not None:
                     encode(value)
