@@ -21,6 +21,7 @@ from tests.spark.support import write_epoch
 # Spark's workers don't have this folder on their path.
 cloudpickle.register_pickle_by_value(dropin_processors)  # type: ignore[no-untyped-call]
 
+PROTOBUF = "pip install 'protobuf>=6.33': Spark's own transformWithState needs it, Holdfast doesn't"
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 Batches = dict[int, list[str]]
 """Per batch the rows that were put out, as text, in order."""

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark import dropin_processors as processors
-from tests.spark.dropin_support import Case, holdfast_batches, spark_batches
+from tests.spark.dropin_support import PROTOBUF, Case, holdfast_batches, spark_batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -27,6 +27,11 @@ NUMBERS: list[list[tuple[Any, ...]]] = [
     [("a", 20), ("a", 21), ("c", 22), ("e", 26), (None, 33)],
 ]
 AVRO = {"spark.sql.streaming.stateStore.encodingFormat": "avro"}
+
+
+@pytest.fixture(autouse=True)
+def _protobuf(require: Callable[[str, str], None]) -> None:
+    require("google", PROTOBUF)
 
 
 def second(n: float) -> datetime:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.operators.base import Clock, Operator, Place
 from holdfast.recovery.opener import RunOpener
@@ -44,11 +45,13 @@ def transform_batch(
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        return _run(operator, clock, context.partitionId(), partitions, batches)
+        named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
+        return _run(operator, clock, context.partitionId(), partitions, named)
 
-    return placed.select(operator.input_schema.names).mapInArrow(
-        task, spark_schema(operator.output_schema)
-    )
+    # Numbered on the way: mapInArrow can't do with dots in names.
+    names = operator.input_schema.names
+    columns = [F.col(f"`{name.replace('`', '``')}`").alias(f"c{i}") for i, name in enumerate(names)]
+    return placed.select(*columns).mapInArrow(task, spark_schema(operator.output_schema))
 
 
 def _run(
