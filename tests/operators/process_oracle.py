@@ -162,6 +162,7 @@ TIMER_ACTS: list[Act] = [
     lambda p, a, b, c: (c.epoch, c.processing_time, c.watermark),
     lambda p, a, b, c: _note(c, f"note {a}", b),
 ]
+SET_PROCESSING_TIMER = TIMER_ACTS[len(STATE_ACTS) + 1]
 # Timers are what most goes wrong with: give them more of the rows.
 ACTS: list[Act] = [*STATE_ACTS, *TIMER_ACTS[len(STATE_ACTS) :] * 3]
 

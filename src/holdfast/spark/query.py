@@ -425,7 +425,7 @@ def _unexpected(error: Exception) -> InternalError:
 def _cause(lines: list[str]) -> str:
     """The line of Spark's report that names the error: the last of a Python traceback, if any."""
     for index, line in enumerate(lines):
-        if line.lstrip().startswith("Traceback (most recent call last)"):
+        if "Traceback (most recent call last)" in line:
             for place, candidate in enumerate(lines[index + 1 :], index + 1):
                 if not candidate.startswith((" ", "\t")):
                     return _own_words(lines[place:]) or candidate.strip()
