@@ -188,3 +188,34 @@ def test_keys_of_the_same_names_go_by_name_and_sources_are_continued_together(
     rows = spark.read.parquet(*(str(work / "in") for work in both))
     expected = rows.groupBy("size", "word").agg(F.count("*").alias("n"), F.sum("amount"))
     assert_same(results(tmp_path, 2), support.by_key(expected.toArrow().to_pylist(), 2))
+
+
+def test_a_decimal_sum_that_spark_has_lost_is_not_adopted_as_none(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    add_input(tmp_path, files=1)
+    most = F.lit("9" * 38).cast("decimal(38,0)")
+    frame = stream(spark, tmp_path).withColumn("most", most)
+    old = run_spark(frame.groupBy("word").agg(F.try_sum("most")), tmp_path)
+    program = hf.stream(frame).key_by("word").aggregate(total=hf.sum("most"))
+    with pytest.raises(hf.ProcessingError, match="a decimal sum in the old state has overflowed"):
+        adopt(program, "moved", tmp_path / "ck", old)
+
+
+def test_another_source_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10)
+    rows = rows.option("numPartitions", 1).option("startTimestamp", 0)
+    frame = rows.load().select("value", (F.col("value") % 3).alias("rest"))
+    old = run_spark(frame.groupBy("rest").agg(F.count("*"), F.max("value")), tmp_path)
+    program = hf.stream(frame).key_by("rest").aggregate(n=hf.count(), most=hf.max("value"))
+    adopted = adopt(program, "moved", tmp_path / "ck", old)
+    query = program.write_to(hf.sinks.noop()).start(
+        "moved", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "local"
+    )
+    query.step()
+    query.step()
+    query.stop()
+    seen = 10 * (adopted.epoch + 3)
+    found = results(tmp_path)
+    assert sum(n for n, _ in found.values()) == seen
+    assert max(most for _, most in found.values()) == seen - 1

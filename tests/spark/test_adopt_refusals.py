@@ -99,6 +99,11 @@ def test_locations_that_hold_no_query(spark: SparkSession, work: Path, tmp_path:
     (copy / "offsets/0").unlink()
     with pytest.raises(hf.ConfigurationError, match="offsets/0 is missing"):
         adopt(program, "moved", tmp_path / "ck", copy)
+    copy = shutil.copytree(work / "old", tmp_path / "named")
+    (copy / "offsets/1").write_bytes(b'v2\n{}\nwords:{"logOffset":1}')
+    (copy / "offsets/.1.crc").unlink()
+    with pytest.raises(hf.InputError, match="names its sources"):
+        adopt(program, "moved", tmp_path / "ck", copy)
     with pytest.raises(hf.InputError, match=r"no stateful operator 3.*0 \(stateStoreSave\)"):
         adopt(program, "moved", tmp_path / "ck", work / "old", operator=3)
     assert not (tmp_path / "ck").exists()

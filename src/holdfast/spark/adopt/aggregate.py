@@ -141,9 +141,9 @@ def _sum(kinds: Sequence[pa.DataType]) -> list[_Form]:
 
 def _unless_empty(columns: Columns) -> list[Column]:
     total, is_empty = columns
-    # A sum that overflowed is null and not empty, where ANSI mode is off.
-    lost = F.raise_error(F.lit("a decimal sum in the old state has overflowed")).cast("boolean")
-    return [F.when(total.isNull() & ~is_empty & lost, total).when(~is_empty, total)]
+    # A sum that overflowed is null and not empty, with try_sum or where ANSI mode is off.
+    lost = F.raise_error(F.lit("a decimal sum in the old state has overflowed"))
+    return [F.when(is_empty, F.lit(None)).when(total.isNull(), lost).otherwise(total)]
 
 
 def _scaled(digits: Column, kind: pa.DataType) -> Column:

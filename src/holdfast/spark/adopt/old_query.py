@@ -112,6 +112,11 @@ class OldQuery:
     def position(self) -> dict[str, bytes]:
         """Spark's files, by relative path, from which a query continues after :attr:`batch`."""
         files = _Files(self.spark, self.location)
+        if not files.read(f"offsets/{self.batch}").startswith(b"v1\n"):
+            raise InputError(
+                f"the query at {self.location} names its sources (it has an offset log of format 2)",
+                hint="leave the job with Spark: only sources told apart by their place can be adopted yet",
+            )
         with tempfile.TemporaryDirectory(prefix="holdfast-adopt-") as name:
             folder = Path(name)
             for relative in self._needed(files):

@@ -19,11 +19,6 @@ def position_for(program: Program, old: OldQuery) -> dict[str, bytes]:
     position = old.position()
     if not program.operator.needs_ticks:
         return position
-    if not position[f"offsets/{old.batch}"].startswith(b"v1\n"):
-        raise InputError(
-            f"the query at {old.location} names its sources, and the program has timers",
-            hint="run the old query for a batch with spark.sql.streaming.offsetLog.formatVersion=1",
-        )
     # A dash is Spark's word for a source that has not been read from yet.
     return {
         path: data + b"\n-" if path.startswith("offsets/") else data
@@ -33,9 +28,9 @@ def position_for(program: Program, old: OldQuery) -> dict[str, bytes]:
 
 def check_sources(program: Program, old: OldQuery, position: Mapping[str, bytes]) -> None:
     """Refuse a program that reads more or fewer sources: Spark tells them apart by their place."""
+    # A line for the version, one of metadata, one per source.
     lines = position[f"offsets/{old.batch}"].decode().split("\n")
-    there = len(lines) - 2 if lines[0] == "v1" else len(json.loads(lines[2]))
-    there -= program.operator.needs_ticks
+    there = len(lines) - 2 - program.operator.needs_ticks
     if there != program.sources:
         raise InputError(
             f"the query at {old.location} reads {there} sources, the program {program.sources}",

@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
-from holdfast.errors import CorruptionError
+from holdfast.errors import CorruptionError, ProcessingError
 from holdfast.operators.columns import column
 from holdfast.operators.process.entry import entry_low
 from holdfast.operators.process.tables import MAP_KEY
@@ -63,7 +64,14 @@ def write_table(
     # By place: names of state columns have dots in them, which Spark takes for fields of structs.
     named = table.rows.toDF(*(f"_{index}" for index in range(len(table.rows.columns))))
     by_partition = named.repartitionById(partitions, expr(partition_sql("_0", partitions)))
-    rows = by_partition.mapInArrow(writer.task, "run binary").collect()
+    try:
+        rows = by_partition.mapInArrow(writer.task, "run binary").collect()
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ProcessingError(
+            f"the old state could not be written to {table.schema.table!r}: {reason}",
+            hint="mend the cause and adopt again; the old query is as it was",
+        ) from error
     return [msgspec.json.decode(bytes(row[0]), type=Run) for row in rows]
 
 
