@@ -35,7 +35,7 @@ from holdfast.operators.process.program import (
 from holdfast.spark.stateful.errors import old_event_time
 from holdfast.spark.stateful.handle import DriverHandle, TaskHandle, TimeMode
 from holdfast.spark.stateful.rows import RowForm
-from holdfast.spark.stateful.values import decoder, make_row
+from holdfast.spark.stateful.values import decoder, row_maker
 from holdfast.spark.stateful.variables import Variable
 
 __all__ = ["Declared", "StatefulProgram", "discover"]
@@ -242,10 +242,10 @@ def _timer_values(program: StatefulProgram, clock: Clock) -> TimerValues:
 
 def _timer_keys(keys: pa.Table) -> list[Row]:
     """Keys as they come back from state: Rows, in both forms."""
-    fields = Row(*keys.column_names)
+    row = row_maker(tuple(keys.column_names))
     decoders = [decoder(field.type) for field in keys.schema]
     columns = [
         column if decode is None else [None if v is None else decode(v) for v in column]
         for column, decode in zip((c.to_pylist() for c in keys.columns), decoders, strict=True)
     ]
-    return [make_row(fields, values) for values in zip(*columns, strict=True)]
+    return [row(values) for values in zip(*columns, strict=True)]

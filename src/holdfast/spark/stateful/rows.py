@@ -13,7 +13,7 @@ from holdfast.errors import ProcessingError
 from holdfast.operators.process.convert import to_python
 from holdfast.operators.process.output import Collector
 from holdfast.operators.process.program import Chunk
-from holdfast.spark.stateful.values import make_row
+from holdfast.spark.stateful.values import row_maker
 from holdfast.state.columns import one_array
 
 __all__ = ["RowForm"]
@@ -65,7 +65,7 @@ class RowForm:
         names, owners = self._names, collector.owners
         rows = [
             row
-            if type(row) is Row and getattr(row, "__fields__", None) == names
+            if type(row) is Row and getattr(row, "__fields__", None) == names  # made by keywords
             else self._by_name(row, words(owner))
             for row, owner in zip(collector.rows, owners, strict=True)
         ]
@@ -102,7 +102,7 @@ class _Blocks:
 
     def __init__(self, table: pa.Table, zone: str) -> None:
         self._table, self._zone = table, zone
-        self._fields = Row(*table.column_names)
+        self._row = row_maker(tuple(table.column_names))
         self._start, self._rows = 0, self._made(0)
 
     def between(self, start: int, end: int) -> Iterator[Row]:
@@ -123,8 +123,7 @@ class _Blocks:
     def _made(self, start: int) -> list[Row]:
         block = self._table.slice(start, _BLOCK)
         columns = [_values(column, self._zone) for column in block.columns]
-        fields = self._fields
-        return [make_row(fields, values) for values in zip(*columns, strict=True)]
+        return list(map(self._row, zip(*columns, strict=True)))
 
 
 def _values(column: pa.ChunkedArray, zone: str) -> list[Any]:
