@@ -17,6 +17,7 @@ from holdfast.checkpoint.entry import EpochRecord, StagedOutput
 from holdfast.checkpoint.time import PipelineTime, Watermark
 from holdfast.operators.base import Clock
 from holdfast.operators.event_time import EventTime
+from holdfast.operators.process.evolution import check_evolution
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
 from holdfast.operators.process.operator import CONTROL, SOURCE, TAG, ProcessOperator
 from holdfast.recovery.opener import RunOpener, local_path
@@ -119,8 +120,15 @@ class Harness:
         self._names = itertools.count()
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, make: Callable[[], KeyedProcess] | None = None) -> None:
         """As a new driver would: nothing is known but version, records and schemas."""
+        if make is not None:
+            self.make = make
+            operator = self.operator()
+            check_evolution(self.schemas, operator.tables, len(self.records))
+            known = {schema.table for schema in operator.tables}
+            tables = {t: s for t, s in self.version.tables.items() if t in known}
+            self.version = Version(self.version.epoch, tables)
         sources = {"main": self.watermark} if self.watermark else {}
         self.time = PipelineTime(sources, self.records[-1] if self.records else None)
 
@@ -188,7 +196,8 @@ class Harness:
         changes = [change for report in reports for change in report.changes]
         self.merges += sum(bool(change.inputs) for change in changes)
         self.version = self.version.apply(changes, epoch)
-        self.schemas = {schema.table: schema for schema in operator.tables}
+        # By way of what a log entry keeps.
+        self.schemas = {s.table: TableSchema.from_record(s.record()) for s in operator.tables}
         greatest: dict[str, int] = {}
         for report in reports:
             for source, ms in report.greatest_ms.items():

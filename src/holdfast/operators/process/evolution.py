@@ -66,15 +66,23 @@ def _kinds(tables: Iterable[TableSchema]) -> dict[str, str]:
 
 def _check_columns(before: TableSchema, after: TableSchema, entry: int) -> None:
     types = {column.id: column for column in before.columns}
+    keys = {column.id for column in after.keys}
     for column in after.columns:
         old = types.get(column.id)
-        if old is None or can_become(old.type, column.type):
+        # The hash of a key is made of its value, so only few types may change there.
+        may_change = _same_hash if column.id in keys else can_become
+        if old is None or (can_become(old.type, column.type) and may_change(old.type, column.type)):
             continue
         raise ConfigurationError(
             f"{after.table}: {column.name!r} was {type_words(old.type)} in entry {entry} and is now "
-            f"{type_words(column.type)}, which can't hold every value of it",
+            f"{type_words(column.type)}, which can't take its place",
             hint=_HINT,
         )
+
+
+def _same_hash(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether a key of one type and its equal of the other have one hash."""
+    return old == new or bool(pa.types.is_integer(old) and pa.types.is_integer(new))
 
 
 def can_become(old: pa.DataType, new: pa.DataType) -> bool:
