@@ -13,7 +13,7 @@ from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.process.batch import BatchOperator, BatchProcess
-from holdfast.operators.process.declare import TimeKind
+from holdfast.operators.process.declare import TimeKind, declared_states
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
 from holdfast.operators.process.operator import CONTROL, INITIAL, ProcessOperator
 from holdfast.operators.process.unkeyed import PartitionOperator, Process
@@ -87,6 +87,8 @@ def plan_process(
     columns = columns_of(main.df)
     times = event_times(main, control)
     _check_names(keys, columns)
+    if not times:
+        _check_no_event_time(type(process))
     if isinstance(process, BatchProcess):
         batch = BatchOperator(
             _OPERATOR,
@@ -150,6 +152,17 @@ def _timer_kinds(process: KeyedProcess, has_event_time: bool) -> tuple[TimeKind,
     if type(process).on_timer is KeyedProcess.on_timer:
         return ()
     return ("event", "processing") if has_event_time else ("processing",)
+
+
+def _check_no_event_time(owner: type) -> None:
+    for name, state in declared_states(owner).items():
+        if state.ttl is not None and state.ttl.clock == "event":
+            raise InputError(
+                f"state {name!r} of {owner.__name__} lives by event time, but the stream has no "
+                "watermark",
+                hint='say stream.with_watermark("ts", "10 minutes") before key_by, or let it live '
+                'by ttl_clock="processing"',
+            )
 
 
 def _typed(keys: Sequence[Resolved]) -> list[tuple[str, pa.DataType]]:

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
-from holdfast.operators.process.convert import MISFITS, normalizer
+from holdfast.operators.process.convert import MISFITS, normalizer, to_arrow
+from holdfast.state.schema import check_key_type
 from holdfast.types import parse_type, type_words
 
 __all__ = [
@@ -282,7 +283,7 @@ class MapState(State):
         ttl_clock: TimeKind = "processing",
         ttl_on: Literal["write", "read"] = "write",
     ) -> None:
-        self.key_type = parse_type(key)
+        self.key_type = _entry_type(parse_type(key))
         self.type = parse_type(value)
         self.ttl = _ttl(ttl, ttl_clock, ttl_on)
 
@@ -340,6 +341,26 @@ class MapState(State):
         return self._words(f"{type_words(self.key_type)} to {type_words(self.type)}")
 
 
+def _entry_type(kind: pa.DataType) -> pa.DataType:
+    leaves = [kind]
+    while any(pa.types.is_struct(leaf) and leaf.num_fields for leaf in leaves):
+        leaves = [
+            part
+            for leaf in leaves
+            for part in ([f.type for f in leaf] if pa.types.is_struct(leaf) else [leaf])
+        ]
+    for leaf in leaves:
+        try:
+            check_key_type("", leaf)
+        except InputError:
+            raise InputError(
+                f"the entries of a map can't be found by {type_words(kind)}",
+                hint="take a boolean, number, string, binary, date or timestamp, or a struct of "
+                "those",
+            ) from None
+    return kind
+
+
 def _ttl(ttl: str | float | None, clock: str, on: str) -> Ttl | None:
     if clock not in ("processing", "event"):
         raise InputError(f"ttl_clock can't be {clock!r}", hint='it is "processing" or "event"')
@@ -359,12 +380,14 @@ def _ttl(ttl: str | float | None, clock: str, on: str) -> Ttl | None:
 def _checked_default(kind: pa.DataType, default: Any) -> Any:
     try:
         # As a value that was set would be read.
-        return normalizer(kind)(default)
+        value = normalizer(kind)(default)
+        to_arrow([value], kind)
     except MISFITS as error:
         raise InputError(
             f"the default {default!r} is no {type_words(kind)}: {error}",
             hint="give a default of the declared type",
         ) from None
+    return value
 
 
 def declared_states(owner: type) -> dict[str, State]:
