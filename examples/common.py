@@ -28,6 +28,8 @@ def session(name: str) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        # An example is over before the JVM's second compiler would pay.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     for setting, value in settings.items():
         builder = builder.config(setting, value)
