@@ -5,6 +5,11 @@
 '0.1.0'
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from holdfast import sinks, testing
 from holdfast.aggregates import (
     Aggregate,
@@ -65,7 +70,29 @@ from holdfast.stream import (
     stream,
 )
 
+if TYPE_CHECKING:
+    from holdfast.spark.adopt import Adoption
+
 __version__ = "0.1.0"
+
+
+def adopt(
+    pipeline: ResultStream | Pipeline,
+    name: str,
+    checkpoint_dir: str | Path,
+    spark_checkpoint: str | Path,
+    *,
+    operator: int | None = None,
+) -> Adoption:
+    """Take over the state and the position of a Spark query that was stopped.
+
+    ``pipeline`` is what will go on in its place, started afterwards under ``name`` with
+    ``checkpoint_dir``. See docs/adopt.md.
+    """
+    from holdfast.spark.adopt import adopt as adopt_query
+
+    return adopt_query(pipeline, name, checkpoint_dir, spark_checkpoint, operator=operator)
+
 
 __all__ = [
     "Aggregate",
@@ -102,6 +129,7 @@ __all__ = [
     "Stream",
     "UnionList",
     "ValueState",
+    "adopt",
     "any_value",
     "approx_count_distinct",
     "avg",

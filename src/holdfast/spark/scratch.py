@@ -51,7 +51,7 @@ class ScratchReader:
         if epoch == 0 or not (self.folder / f"offsets/{epoch - 1}").exists():
             return False
         before, now = self.offsets(epoch - 1).split("\n"), self.offsets(epoch).split("\n")
-        # v1: a line for the version, one of metadata, one per source.
+        # v1: a line for the version, one of metadata, one per source in their order.
         return before[0] == now[0] == "v1" and before[2:-1] == now[2:-1]
 
     def _source_files(self, offsets: bytes) -> dict[str, bytes]:
@@ -76,7 +76,9 @@ def _log_offset(offsets: bytes, source: str) -> int | None:
     if lines[0] == "v1":
         text = lines[2 + int(source)] if source.isdigit() else "-"
     else:
-        text = str(json.loads(lines[2]).get(source, "-")) if len(lines) > 2 else "-"
+        # v2: a line "name:offset" per source.
+        named = dict(line.partition(":")[::2] for line in lines[2:])
+        text = named.get(source, "-")
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
