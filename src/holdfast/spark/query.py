@@ -425,17 +425,19 @@ def _unexpected(error: Exception) -> InternalError:
 def _cause(lines: list[str]) -> str:
     """The line of Spark's report that names the error: the last of a Python traceback, if any."""
     for index, line in enumerate(lines):
+        if line.startswith("holdfast.errors."):
+            return _own_words(lines[index:])
+    for index, line in enumerate(lines):
         if "Traceback (most recent call last)" in line:
-            for place, candidate in enumerate(lines[index + 1 :], index + 1):
-                if not candidate.startswith((" ", "\t")):
-                    return _own_words(lines[place:]) or candidate.strip()
+            ends = (rest for rest in lines[index + 1 :] if not rest.startswith((" ", "\t")))
+            # Spark's own error for one in a worker only says that another follows.
+            if (end := next(ends, "")) and not end.endswith("from the Python worker:"):
+                return end.strip()
     return lines[0].strip() if lines else "unknown"
 
 
 def _own_words(lines: list[str]) -> str:
     """An error of Holdfast's own in full, with the traceback of user code that it may quote."""
-    if not lines[0].startswith("holdfast.errors."):
-        return ""
     end = 1
     while end < len(lines) and not lines[end].startswith((" SQLSTATE", "===", "JVM stacktrace")):
         end += 1
