@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.operators.process.cells import Cells, ListCell, MapCell, ValueCell
-from holdfast.operators.process.convert import MISFITS, exact_type, normalizer
+from holdfast.operators.process.convert import exact_type, fitting
 from holdfast.operators.process.declare import (
     AggregatingState,
     ListState,
@@ -18,7 +18,6 @@ from holdfast.operators.process.declare import (
     State,
     ValueState,
 )
-from holdfast.types import type_words
 
 __all__ = ["bind"]
 
@@ -41,22 +40,6 @@ def bind(state: State, cells: Cells) -> State:
     return _Value(state, cell) if plain else _CheckedValue(state, cell)
 
 
-def _fitting(name: str, kind: pa.DataType) -> Callable[[Any], Any]:
-    """What makes a value look as it will be read back, or says what is wrong with it."""
-    convert = normalizer(kind)
-
-    def fit(value: Any) -> Any:
-        try:
-            return convert(value)
-        except MISFITS as error:
-            raise TypeError(
-                f"state {name!r} was given {value!r} ({type(value).__name__}), which is no "
-                f"{type_words(kind)}: {error}"
-            ) from None
-
-    return fit
-
-
 class _Value(ValueState):
     """A plain value without time to live: nothing but a column and a mark that the row changed."""
 
@@ -64,7 +47,7 @@ class _Value(ValueState):
         self.name, self.type, self.default = state.name, state.type, state.default
         self._cell = cell
         self._cursor = cell.cursor
-        self._exact, self._fit = exact_type(state.type), _fitting(state.name, state.type)
+        self._exact, self._fit = exact_type(state.type), fitting(state.name, state.type)
 
     @property
     def value(self) -> Any:
@@ -102,7 +85,7 @@ class _Reducing(ReducingState):
     def __init__(self, state: ReducingState, cell: ValueCell) -> None:
         self.name, self.type, self.merge = state.name, state.type, state.merge
         self._cell = cell
-        self._exact, self._fit = exact_type(state.type), _fitting(state.name, state.type)
+        self._exact, self._fit = exact_type(state.type), fitting(state.name, state.type)
 
     @property
     def value(self) -> Any:
@@ -128,7 +111,7 @@ class _Aggregating(AggregatingState):
         self.name, self.type = state.name, state.type
         self.create, self.add_to, self.result_of = state.create, state.add_to, state.result_of
         self._cell = cell
-        self._exact, self._fit = exact_type(state.type), _fitting(state.name, state.type)
+        self._exact, self._fit = exact_type(state.type), fitting(state.name, state.type)
 
     @property
     def value(self) -> Any:
@@ -151,7 +134,7 @@ class _Aggregating(AggregatingState):
 class _List(ListState):
     def __init__(self, state: ListState, cell: ListCell) -> None:
         self._cell = cell
-        self._exact, self._fit = exact_type(cell.kind), _fitting(state.name, cell.kind)
+        self._exact, self._fit = exact_type(cell.kind), fitting(state.name, cell.kind)
 
     def append(self, value: Any) -> None:
         self._cell.append(value if type(value) is self._exact else self._fit(value))
@@ -181,7 +164,7 @@ class _List(ListState):
 class _Map(MapState):
     def __init__(self, state: MapState, cell: MapCell) -> None:
         self._cell = cell
-        self._exact, self._fit = exact_type(cell.kind), _fitting(state.name, cell.kind)
+        self._exact, self._fit = exact_type(cell.kind), fitting(state.name, cell.kind)
         self.get = cell.get  # type: ignore[method-assign, assignment]  # one call less per entry
 
     def __getitem__(self, key: Any) -> Any:

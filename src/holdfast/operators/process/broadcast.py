@@ -15,7 +15,7 @@ import pyarrow as pa
 from holdfast.errors import InputError
 from holdfast.operators.base import StateReader
 from holdfast.operators.process.cells import Cells
-from holdfast.operators.process.convert import normalizer, to_arrow, to_python
+from holdfast.operators.process.convert import fitting, to_arrow, to_python
 from holdfast.operators.process.declare import MapState
 from holdfast.operators.process.entry import as_stored, entry_low, entry_name, name_type
 from holdfast.operators.process.tables import MAP_KEY, VALUE
@@ -65,7 +65,7 @@ class BroadcastCell:
         self._state = state
         self._entries: dict[Any, Any] | None = None
         self._changed: dict[Any, Any] = {}
-        self._normal = normalizer(schema.values[0].type)
+        self._fit = fitting(schema.table, schema.values[0].type, also_range=True)
 
     @property
     def entries(self) -> dict[Any, Any]:
@@ -81,7 +81,7 @@ class BroadcastCell:
         """Set an entry."""
         self._check()
         key = self.name(key)
-        value = value if self._normal is None else self._normal(value)
+        value = self._fit(value)
         self.entries[key] = self._changed[key] = value
 
     def remove(self, key: Any) -> None:

@@ -15,8 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.state.columns import one_array
+from holdfast.types import type_words
 
-__all__ = ["MISFITS", "exact_type", "first_misfit", "normalizer", "to_arrow", "to_python"]
+__all__ = [
+    "MISFITS",
+    "exact_type",
+    "first_misfit",
+    "fitting",
+    "normalizer",
+    "to_arrow",
+    "to_python",
+]
 
 MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
 
@@ -200,6 +209,28 @@ def normalizer(kind: pa.DataType) -> Callable[[Any], Any]:
     if not pa.types.is_map(kind):
         return lambda value: None if value is None else convert(value)
     return lambda value: None if value is None else dict(convert(value))
+
+
+def fitting(name: str, kind: pa.DataType, *, also_range: bool = False) -> Callable[[Any], Any]:
+    """The normalizer of a state, which says what is wrong with a value that doesn't fit.
+
+    Whether a whole number is too large is found out when it is stored, unless ``also_range``.
+    """
+    convert = normalizer(kind)
+
+    def fit(value: Any) -> Any:
+        try:
+            fitted = convert(value)
+            if also_range:
+                to_arrow([fitted], kind)
+        except MISFITS as error:
+            raise TypeError(
+                f"state {name!r} was given {value!r} ({type(value).__name__}), which is no "
+                f"{type_words(kind)}: {error}"
+            ) from None
+        return fitted
+
+    return fit
 
 
 def first_misfit(values: Sequence[Any], kind: pa.DataType) -> tuple[int, Exception] | None:

@@ -30,7 +30,7 @@ from holdfast.operators.process.broadcast import (
     bound_broadcast,
     broadcast_table,
 )
-from holdfast.operators.process.convert import normalizer, to_arrow, to_python
+from holdfast.operators.process.convert import fitting, to_arrow, to_python
 from holdfast.operators.process.declare import State, declared_states
 from holdfast.operators.process.keyed import Metrics, from_ms
 from holdfast.operators.process.operator import CONTROL, SOURCE, TAG
@@ -341,8 +341,8 @@ class _ListCell:
     def replace(self, items: Iterable[Any]) -> None:
         """Set this partition's items."""
         self._load()
-        normal = normalizer(self.declared.type)
-        self._items = [item if normal is None else normal(item) for item in items]
+        fit = fitting(self.declared.name, self.declared.type, also_range=True)
+        self._items = [fit(item) for item in items]
         self._changed = True
 
     def _load(self) -> None:
