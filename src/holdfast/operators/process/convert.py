@@ -45,9 +45,24 @@ def to_python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         return values
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         return _datetimes(array)
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return _structs(array)
     if pa.types.is_nested(kind):
         return list(array.to_pylist(maps_as_pydicts="strict"))
     return list(array.to_pylist())
+
+
+def _structs(array: pa.Array) -> list[Any]:
+    # Field by field: Arrow's own conversion takes several times as long.
+    names = [array.type.field(i).name for i in range(array.type.num_fields)]
+    fields = [to_python(array.field(i)) for i in range(array.type.num_fields)]
+    rows: list[Any] = [
+        dict(zip(names, values, strict=True)) for values in zip(*fields, strict=True)
+    ]
+    if array.null_count:
+        there = array.is_valid().to_numpy(zero_copy_only=False).tolist()
+        rows = [row if valid else None for row, valid in zip(rows, there, strict=True)]
+    return rows
 
 
 def _datetimes(array: pa.Array) -> list[Any]:

@@ -38,7 +38,8 @@ def check_evolution(
     for name, kind in _kinds(current.values()).items():
         if kinds.get(name, kind) != kind:
             raise ConfigurationError(
-                f"state {name!r} was a {kinds[name]} in entry {entry} and is now a {kind}",
+                f"state {name!r} was a {kinds[name]} in entry {entry} and is now a {kind} "
+                "[STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE]",
                 hint="the kind of a state can't change: give the new one another name",
             )
     for table, before in earlier.items():
@@ -75,7 +76,8 @@ def _check_columns(before: TableSchema, after: TableSchema, entry: int) -> None:
             continue
         raise ConfigurationError(
             f"{after.table}: {column.name!r} was {type_words(old.type)} in entry {entry} and is now "
-            f"{type_words(column.type)}, which can't take its place",
+            f"{type_words(column.type)}, which can't take its place "
+            "[STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION]",
             hint=_HINT,
         )
 
