@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import HoldfastError
 from holdfast.operators.aggregate import AggregateOperator
-from holdfast.operators.base import Clock, Found, StateReader
+from holdfast.operators.base import Clock, Found
 from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.state.hashing import Hashes
 from holdfast.state.keys import SortedRows
@@ -42,7 +41,7 @@ def finisher(schema: TableSchema, description: str) -> Callable[[pa.Table], pa.T
         )
         # Every row is a key of its own: folded into no state at all, it becomes its result.
         each = SortedRows(table, np.arange(table.num_rows), len(schema.keys))
-        return operator.update(each, cast("StateReader", _NoState(schema)), Clock(0, 0)).output
+        return operator.update(each, _NoState(schema), Clock(0, 0)).output
 
     return finish
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InputError
-from holdfast.operators.base import Clock, Found, Operator, StateReader, Update
+from holdfast.operators.base import Clock, Found, KeyReader, Operator, Update
 from holdfast.operators.columns import column
 from holdfast.operators.groups import GroupOverflow, Groups
 from holdfast.operators.kinds import AggregateSpec, make_merger
@@ -92,7 +92,7 @@ class AggregateOperator(Operator):
         table = pa.Table.from_arrays([*keys.columns, *buffers], schema=self.input_schema)
         return SortedRows(table, np.arange(groups.count), rows.keys)
 
-    def update(self, rows: SortedRows, state: StateReader, clock: Clock) -> Update:
+    def update(self, rows: SortedRows, state: KeyReader, clock: Clock) -> Update:
         """Fold rows into state; output the new results of every key that has rows."""
         del clock  # results depend on rows alone
         keys = self._keys(rows)
@@ -119,7 +119,7 @@ class AggregateOperator(Operator):
     def _buffers(self, table: pa.Table) -> list[pa.Array]:
         return [column(table, c.name, c.type) for c in self._table.values]
 
-    def _find(self, keys: pa.Table, state: StateReader) -> Found:
+    def _find(self, keys: pa.Table, state: KeyReader) -> Found:
         if not keys.num_rows:
             return Found(np.empty(0, np.int64), self._table.arrow.empty_table())
         return state.lookup(

@@ -24,6 +24,7 @@ __all__ = [
     "Clock",
     "Found",
     "FoundMany",
+    "KeyReader",
     "Operator",
     "Place",
     "Received",
@@ -54,11 +55,15 @@ class Place(msgspec.Struct, frozen=True):
     range: HashRange
 
 
-class StateReader(Protocol):
-    """The state before this epoch, as far as a task may see it; what has expired is hidden."""
+class KeyReader(Protocol):
+    """State in which keys can be looked up."""
 
     def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
         """Find the rows of these distinct keys, which are sorted by (hash, key)."""
+
+
+class StateReader(KeyReader, Protocol):
+    """The state before this epoch, as far as a task may see it; what has expired is hidden."""
 
     def lookup_prefix(self, table: str, hashes: Hashes, keys: pa.Table, limit: int) -> FoundMany:
         """Find all rows under each of these keys, but for keys with more than ``limit`` of them."""
