@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import ProcessingError
-from holdfast.operators.process import cells
+from holdfast.operators.process import entries
 from holdfast.operators.process.declare import MapState
 from holdfast.operators.process.keyed import KeyedProcess
 from holdfast.operators.process.rows import row_class
@@ -70,7 +70,7 @@ def test_two_ways_to_write_a_name_mean_one_entry(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cells, "LARGE", large)
+    monkeypatch.setattr(entries, "LARGE", large)
     seen = one_entry(kind, first, second, tmp_path)
     assert seen == [[1, True, 1], [2, True, 1], [3, True, 1]]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.operators.process import cells
+from holdfast.operators.process import entries
 from holdfast.operators.process.declare import (
     ListState,
     MapState,
@@ -125,7 +125,7 @@ def test_types_may_become_wider_everywhere(tmp_path: Path) -> None:
 def test_whole_numbers_that_name_entries_may_become_wider(
     large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cells, "LARGE", large)
+    monkeypatch.setattr(entries, "LARGE", large)
     harness = started(tmp_path, m=MapState("int", "long"))
     do(harness, "self.m[1] = 10", "self.m[-2] = 20")
     harness.restart(program(m=MapState("long", "long")))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.time import Watermark
-from holdfast.operators.process import cells, operator, passes
+from holdfast.operators.process import entries, operator, passes
 from tests.operators.process_harness import HASHES, Harness
 from tests.operators.process_oracle import ACTS, Everything, Oracle, at, by_key
 
@@ -72,7 +72,7 @@ def test_a_process_with_all_state_equals_a_loop_with_dicts(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(passes, "CHUNK_KEYS", chunk)
         patch.setattr(operator, "_TIMER_KEYS", chunk)
-        patch.setattr(cells, "LARGE", large)
+        patch.setattr(entries, "LARGE", large)
         harness = Harness(
             Everything,
             Path(folder),
