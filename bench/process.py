@@ -81,22 +81,23 @@ def process(context: Context) -> Report:
 
 
 def _jobs(quick: bool) -> list[Job]:
-    scale = 1 if quick else 4
-    rows = Dataset("rows", 250_000 * scale, 250_000 * scale, 8)
-    frames = Dataset("frames", 30_000, 30_000, 6)
+    size = 150_000 if quick else 1_000_000
+    rows = Dataset("rows", size, size, 8)
+    frames = Dataset("frames", size // 10, size // 10, 5)
     uniform = Dataset("uniform", 750_000, 750_000, 10)
     small, large = (200_000, 2_000_000) if quick else (1_000_000, 10_000_000)
     # Epochs of one size; the large one only has more of them before.
     fewer = Dataset("fewer-keys", small, 100_000, 4, build=small // 100_000)
     more = Dataset("more-keys", large, 100_000, 4, build=large // 100_000)
+    repeats = 1 if quick else 2
     return [
-        Job("keyed", "keyed", rows, 8, rounds=2),
-        Job("dropin-row", "dropin-row", rows, 8, rounds=2),
+        Job("keyed", "keyed", rows, 8, rounds=repeats),
+        Job("dropin-row", "dropin-row", rows, 8, rounds=repeats),
         Job("tws-row", "tws-row", rows, 2),
-        Job("dropin-pandas", "dropin-pandas", frames, 6),
+        Job("dropin-pandas", "dropin-pandas", frames, 5),
         Job("tws-pandas", "tws-pandas", frames, 2),
-        Job("batch", "batch", uniform, 10, rounds=2),
-        Job("aggregate", "holdfast", uniform, 10, rounds=2),
+        Job("batch", "batch", uniform, 10, rounds=repeats),
+        Job("aggregate", "holdfast", uniform, 10, rounds=repeats),
         Job("keyed", "keyed", fewer, fewer.all_epochs),
         Job("keyed", "keyed", more, more.all_epochs),
     ]

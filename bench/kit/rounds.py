@@ -95,7 +95,9 @@ class Rounds:
             self.finished.setdefault(job.key, []).append(finished)
             progress.update(task, completed=job.epochs)
             if not self.console.is_terminal:  # there the bars appear at the end only
-                self.console.print(f"round {number + 1}: {name}, {finished.wall_s:.0f} s")
+                later = [epoch.rows / epoch.seconds for epoch in finished.outcome.epochs[1:]]
+                rate = f", {max(later):,.0f} rows/s in its best epoch" if later else ""
+                self.console.print(f"round {number + 1}: {name}, {finished.wall_s:.0f} s{rate}")
         progress.stop_task(task)
 
     def _progress(self) -> Progress:
