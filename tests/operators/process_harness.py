@@ -15,11 +15,12 @@ import xxhash
 
 from holdfast.checkpoint.entry import EpochRecord, StagedOutput
 from holdfast.checkpoint.time import PipelineTime, Watermark
+from holdfast.operators.arriving import CONTROL, SOURCE, TAG
 from holdfast.operators.base import Clock
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.process.evolution import check_evolution
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
-from holdfast.operators.process.operator import CONTROL, SOURCE, TAG, ProcessOperator
+from holdfast.operators.process.operator import ProcessOperator
 from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.sinks.base import Stager, StageWriter
 from holdfast.spark.task import TaskReport, TaskSpec, run_task

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast as hf
+from holdfast.operators.arriving import SOURCE, TAG
 from holdfast.operators.base import Clock, Update
 from holdfast.operators.process.batch import BatchOperator
-from holdfast.operators.process.operator import SOURCE, TAG
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import Hashes
 from holdfast.state.keys import sort_rows

@@ -220,7 +220,9 @@ def ends(pid: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([descriptor], [], [], 60)[0])
+        ending = select.poll()  # select() knows no descriptor above 1023
+        ending.register(descriptor, select.POLLIN)
+        return bool(ending.poll(60_000))
     finally:
         os.close(descriptor)
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.operators.arriving import Fields, arriving_schema, receive_timed
 from holdfast.operators.base import Clock, Found, Operator, Received, StateReader, Update
 from holdfast.operators.columns import column
-from holdfast.operators.event_time import LATE, EventTime, greatest_ms, milliseconds, part_late
-from holdfast.operators.process.operator import SOURCE, TAG
+from holdfast.operators.event_time import LATE, EventTime, milliseconds
 from holdfast.state.columns import Indices, hash_values, one_array, take_all
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import HASH, Column, TableSchema
@@ -39,8 +38,8 @@ class DeduplicateOperator(Operator):
     def __init__(
         self,
         id: str,  # noqa: A002 - the operator's word for it
-        keys: Sequence[tuple[str, pa.DataType]],
-        columns: Sequence[tuple[str, pa.DataType]],
+        keys: Fields,
+        columns: Fields,
         *,
         event_time: EventTime | None = None,
         expires_after_ms: int | None = None,
@@ -72,12 +71,7 @@ class DeduplicateOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, keys, order, source, then the other columns."""
-        known = {name for name, _ in self._keys}
-        fields = [pa.field(HASH, pa.uint64(), nullable=False)]
-        fields += [pa.field(name, kind) for name, kind in self._keys]
-        fields += [pa.field(TAG, pa.int64()), pa.field(SOURCE, pa.int8())]
-        fields += [pa.field(name, kind) for name, kind in self.columns if name not in known]
-        return pa.schema(fields)
+        return arriving_schema(self._keys, self.columns)
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -93,13 +87,7 @@ class DeduplicateOperator(Operator):
 
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Note the greatest event time, and set late rows apart."""
-        if self.event_time is None or not rows.num_rows:
-            return Received(rows)
-        most = greatest_ms(rows, self.event_time.column)
-        greatest = {} if most is None else {"main": most}
-        rows, late = part_late(rows, self.event_time, clock.watermark_ms)
-        sides = {} if late is None else {LATE: self._columns(late)}
-        return Received(rows, sides, greatest_ms=greatest)
+        return receive_timed(rows, self.event_time, clock.watermark_ms, self.columns)
 
     def combine(self, rows: SortedRows) -> SortedRows:
         """Only the first row of each key."""

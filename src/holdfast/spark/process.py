@@ -11,11 +11,12 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError
+from holdfast.operators.arriving import CONTROL, INITIAL, Fields
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.process.batch import BatchOperator, BatchProcess
 from holdfast.operators.process.declare import TimeKind, declared_states
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
-from holdfast.operators.process.operator import CONTROL, INITIAL, ProcessOperator
+from holdfast.operators.process.operator import ProcessOperator
 from holdfast.operators.process.unkeyed import PartitionOperator, Process
 from holdfast.spark.resolve import Resolved
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys, tagged_union
@@ -169,7 +170,7 @@ def _typed(keys: Sequence[Resolved]) -> list[tuple[str, pa.DataType]]:
     return [(key.name, key.type) for key in keys]
 
 
-def _check_names(keys: Sequence[Resolved], columns: Sequence[tuple[str, pa.DataType]]) -> None:
+def _check_names(keys: Sequence[Resolved], columns: Fields) -> None:
     types = dict(columns)
     for key in keys:
         if key.name in types and types[key.name] != key.type:

@@ -11,22 +11,20 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.types import StructField
 
 from holdfast.errors import InputError, InternalError
+from holdfast.operators.arriving import CONTROL, INITIAL, SOURCE, TAG
 from holdfast.operators.base import Operator
-from holdfast.operators.process.operator import CONTROL, INITIAL, SOURCE, TAG
 from holdfast.spark.buffers import clean
 from holdfast.spark.pacing import Shape
 from holdfast.spark.preaggregate import Preaggregated
 from holdfast.spark.resolve import Resolved, Resolver
+from holdfast.spark.types import arrow_type_nested
 from holdfast.state.hashing import partition_range, partition_sql
 from holdfast.state.schema import HASH
-from holdfast.types import parse_schema
 
 __all__ = ["MAIN", "RowPlan", "columns_of", "resolve_keys", "tagged_union"]
 
 MAIN = "_holdfast_main"
 _PARTITION = "_holdfast_partition"
-
-Fields = Sequence[tuple[str, pa.DataType]]
 
 
 def columns_of(df: DataFrame) -> list[tuple[str, pa.DataType]]:
@@ -35,8 +33,7 @@ def columns_of(df: DataFrame) -> list[tuple[str, pa.DataType]]:
     for name in names:
         if [n.lower() for n in names].count(name.lower()) > 1:
             raise InputError(f"two columns of the input are named {name!r}", hint="rename one")
-    schema = parse_schema(df.schema)
-    return [(field.name, field.type) for field in schema]
+    return [(field.name, arrow_type_nested(field.name, field.dataType)) for field in df.schema]
 
 
 def tagged_union(main: DataFrame, control: DataFrame) -> DataFrame:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from holdfast.operators.arriving import TAG
 from holdfast.operators.base import Operator, Received
-from holdfast.operators.process.operator import TAG
 from holdfast.state.blocks import read_slice
 from holdfast.state.columns import one_array, take_all
 from holdfast.state.hashing import HashRange

@@ -12,6 +12,7 @@ import pyarrow as pa
 import xxhash
 
 from holdfast.errors import InputError
+from holdfast.operators.arriving import CONTROL, SOURCE, TAG
 from holdfast.operators.base import Clock, Place, Update
 from holdfast.operators.event_time import LATE, EventTime
 from holdfast.operators.process.broadcast import BroadcastState
@@ -19,7 +20,7 @@ from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.convert import to_python
 from holdfast.operators.process.declare import TimeKind
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram, from_ms, to_ms
-from holdfast.operators.process.operator import CONTROL, SOURCE, TAG, ProcessOperator
+from holdfast.operators.process.operator import ProcessOperator
 from holdfast.operators.process.program import Program
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE

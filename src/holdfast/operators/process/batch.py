@@ -5,7 +5,7 @@ For NumPy, Polars, DuckDB or numba: no Python per row or key, neither ours nor t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,16 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError, ProcessingError
+from holdfast.operators.arriving import Fields, arriving_schema, receive_timed
 from holdfast.operators.base import Clock, Operator, Received, StateReader, Update
-from holdfast.operators.event_time import LATE, EventTime, greatest_ms, part_late
+from holdfast.operators.event_time import LATE, EventTime
 from holdfast.operators.process.declare import ValueState, declared_states
-from holdfast.operators.process.operator import SOURCE, TAG
+from holdfast.operators.process.output import declared_output
 from holdfast.operators.process.program import user_error
 from holdfast.operators.process.tables import ProcessTables
 from holdfast.state.columns import hash_values, one_array, take_all
 from holdfast.state.keys import SortedRows
-from holdfast.state.schema import HASH, TableSchema
-from holdfast.types import parse_schema, type_words
+from holdfast.state.schema import TableSchema
+from holdfast.types import type_words
 
 __all__ = ["BatchOperator", "BatchProcess", "BatchResult", "KeyedBatch"]
 
@@ -99,8 +100,8 @@ class BatchOperator(Operator):
     def __init__(
         self,
         id: str,  # noqa: A002 - the operator's word for it
-        keys: Sequence[tuple[str, pa.DataType]],
-        columns: Sequence[tuple[str, pa.DataType]],
+        keys: Fields,
+        columns: Fields,
         process: BatchProcess,
         *,
         output: object = None,
@@ -120,13 +121,7 @@ class BatchOperator(Operator):
                     "has value states only",
                     hint="use hf.ValueState (an array or map type, if need be), or a KeyedProcess",
                 )
-        schema = output if output is not None else owner.output
-        if schema is None:
-            raise InputError(
-                f"{owner.__name__} doesn't say which columns it puts out",
-                hint='declare them: output = "user string, total double"',
-            )
-        self._output = parse_schema(schema)
+        self._output = declared_output(owner, output)
         if event_time is not None:
             self.side_schemas = {LATE: pa.schema(self.columns)}
         self.continuing({})
@@ -144,12 +139,7 @@ class BatchOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, keys, order, then the columns."""
-        known = {name for name, _ in self._keys}
-        fields = [pa.field(HASH, pa.uint64(), nullable=False)]
-        fields += [pa.field(name, kind) for name, kind in self._keys]
-        fields += [pa.field(TAG, pa.int64()), pa.field(SOURCE, pa.int8())]
-        fields += [pa.field(name, kind) for name, kind in self.columns if name not in known]
-        return pa.schema(fields)
+        return arriving_schema(self._keys, self.columns)
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -163,15 +153,7 @@ class BatchOperator(Operator):
 
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Note the greatest event time, and set late rows apart."""
-        if self.event_time is None:
-            return Received(rows)
-        most = greatest_ms(rows, self.event_time.column)
-        rows, late = part_late(rows, self.event_time, clock.watermark_ms)
-        sides = {}
-        if late is not None:
-            late = late.select([name for name, _ in self.columns])
-            sides[LATE] = late.cast(self.side_schemas[LATE])
-        return Received(rows, sides, greatest_ms={} if most is None else {"main": most})
+        return receive_timed(rows, self.event_time, clock.watermark_ms, self.columns)
 
     def update(self, rows: SortedRows, state: StateReader, clock: Clock) -> Update:
         """Look the state of all keys up, let the process work, take its columns."""

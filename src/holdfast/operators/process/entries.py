@@ -212,7 +212,10 @@ class MapCell(EntriesCell):
         if i in self.cleared:
             return default
         where = self.fetched(i)
-        found = self._index(i, where).get(name, _REMOVED) if where else self._look_up(i, name)
+        if where is None:
+            found = self._look_up(i, name)
+        else:
+            found = self._index(i, where).get(name, _REMOVED)
         if found is _REMOVED:
             return default
         if self.ttl is not None and self.ttl.on_read:
@@ -272,8 +275,6 @@ class MapCell(EntriesCell):
 
     def _look_up(self, i: int, name: Any) -> Any:
         chunk = self._chunk
-        if i not in self._large:
-            return _REMOVED
         hashes = entry_hashes(chunk.hashes[i : i + 1], np.array([self._low(name)], np.uint32))
         keys = chunk.key(i).append_column(MAP_KEY, to_arrow([name], self.entry.type))
         found = chunk.state.lookup(self.schema.table, hashes, keys)

@@ -14,7 +14,7 @@ from holdfast.operators.process.bound import bind
 from holdfast.operators.process.broadcast import BroadcastState, bind_broadcast
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.declare import State, TimeKind, declared_states
-from holdfast.operators.process.output import Collector
+from holdfast.operators.process.output import Collector, declared_output
 from holdfast.operators.process.program import (
     Chunk,
     DueTimer,
@@ -201,13 +201,7 @@ class KeyedProgram(Program):
             s for s in declared.values() if isinstance(s, BroadcastState)
         )
         self.timer_kinds = timer_kinds
-        schema = output if output is not None else owner.output
-        if schema is None:
-            raise InputError(
-                f"{owner.__name__} doesn't say which columns it puts out",
-                hint='declare them: output = "user string, total double"',
-            )
-        self.output_schema = parse_schema(schema)
+        self.output_schema = declared_output(owner, output)
         self.side_schemas = {name: parse_schema(s) for name, s in owner.side_outputs.items()}
 
     def describe(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -11,6 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError
+from holdfast.operators.arriving import (
+    CONTROL,
+    INITIAL,
+    SOURCE,
+    TAG,
+    Fields,
+    arriving_schema,
+    part_control,
+    receive_timed,
+)
 from holdfast.operators.base import (
     Clock,
     Operator,
@@ -20,7 +31,7 @@ from holdfast.operators.base import (
     StateReader,
     Update,
 )
-from holdfast.operators.event_time import LATE, EventTime, greatest_ms, part_late
+from holdfast.operators.event_time import LATE, EventTime, greatest_ms
 from holdfast.operators.process.broadcast import BroadcastCell, BroadcastState, broadcast_table
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.declare import TimeKind
@@ -32,15 +43,8 @@ from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.schema import HASH, TableSchema, order_to_time
 
-__all__ = ["CONTROL", "INITIAL", "SOURCE", "TAG", "ProcessOperator"]
+__all__ = ["ProcessOperator"]
 
-TAG = "_holdfast_tag"
-"""The order of a row in its source."""
-SOURCE = "_holdfast_source"
-"""Which stream a row is of: 0 the main one, 1 the control stream, 2 the initial state."""
-CONTROL = "_holdfast_control."
-"""What the names of a control stream's columns begin with."""
-INITIAL = "_holdfast_initial."
 # Timers of this many keys fire in order of time; of more, in several rounds.
 _TIMER_KEYS = 250_000
 
@@ -53,13 +57,13 @@ class ProcessOperator(Operator):
     def __init__(
         self,
         id: str,  # noqa: A002 - the operator's word for it
-        keys: Sequence[tuple[str, pa.DataType]],
-        columns: Sequence[tuple[str, pa.DataType]],
+        keys: Fields,
+        columns: Fields,
         program: Program,
         *,
         event_time: Mapping[str, EventTime] | None = None,
-        control: Sequence[tuple[str, pa.DataType]] | None = None,
-        initial: Sequence[tuple[str, pa.DataType]] | None = None,
+        control: Fields | None = None,
+        initial: Fields | None = None,
         broadcast: Sequence[BroadcastState] = (),
         late_by: Literal["current", "previous", "never"] = "current",
         earlier: Mapping[str, TableSchema] | None = None,
@@ -73,7 +77,6 @@ class ProcessOperator(Operator):
         self.late_by = late_by
         self.keys = tuple(keys)
         self.broadcast = {state.name: broadcast_table(id, state) for state in broadcast}
-        self.broadcast_words = [state.describe() for state in broadcast]
         self.needs_ticks = bool(program.timer_kinds)
         self.process_tables = ProcessTables.of(
             id, keys, program.states, program.timer_kinds, earlier
@@ -101,14 +104,9 @@ class ProcessOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, keys, order, source, then the columns of each source."""
-        fields = [pa.field(HASH, pa.uint64(), nullable=False)]
-        fields += [pa.field(name, kind) for name, kind in self.keys]
-        fields += [pa.field(TAG, pa.int64()), pa.field(SOURCE, pa.int8())]
-        known = {name for name, _ in self.keys}
-        fields += [pa.field(name, kind) for name, kind in self.columns if name not in known]
-        fields += [pa.field(CONTROL + name, kind) for name, kind in self.control or ()]
-        fields += [pa.field(INITIAL + name, kind) for name, kind in self.initial or ()]
-        return pa.schema(fields)
+        return arriving_schema(
+            self.keys, self.columns, control=self.control or (), initial=self.initial or ()
+        )
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -124,30 +122,16 @@ class ProcessOperator(Operator):
         """Set control rows and late rows apart, and note the greatest event times."""
         control = None
         if self.control is not None:
-            is_control = pc.equal(rows.column(SOURCE), 1)
-            control = rows.filter(is_control)
-            rows = rows.filter(pc.invert(is_control))
-        greatest: dict[str, int] = {}
-        for source, given, prefix in (("main", rows, ""), ("control", control, CONTROL)):
-            time = self.event_time.get(source)
-            most = (
-                None if time is None or given is None else greatest_ms(given, prefix + time.column)
-            )
-            if most is not None:
-                greatest[source] = most
-        rows, late = self._parted_late(rows, clock)
-        sides = {}
-        if late is not None:
-            late = late.select([name for name, _ in self.columns])
-            sides[LATE] = late.cast(self.side_schemas[LATE])
-        return Received(rows, sides, control, greatest)
-
-    def _parted_late(self, rows: pa.Table, clock: Clock) -> tuple[pa.Table, pa.Table | None]:
+            rows, control = part_control(rows)
+        marks = {"current": clock.watermark_ms, "previous": clock.previous_watermark_ms}
         time = self.event_time.get("main")
-        if time is None or self.late_by == "never":
-            return rows, None
-        mark = clock.watermark_ms if self.late_by == "current" else clock.previous_watermark_ms
-        return part_late(rows, time, mark)
+        received = receive_timed(rows, time, marks.get(self.late_by), self.columns)
+        greatest = dict(received.greatest_ms)
+        time = self.event_time.get("control")
+        if time is not None and control is not None:
+            most = greatest_ms(control, CONTROL + time.column)
+            greatest |= {} if most is None else {"control": most}
+        return replace(received, control=control, greatest_ms=greatest)
 
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Open the program for one task."""
@@ -219,9 +203,7 @@ class _Session(Session):
         others = rows.table.filter(pc.not_equal(source, 2))
         return sort_rows(initial, rows.keys), sort_rows(others, rows.keys)
 
-    def _work(
-        self, rows: SortedRows, columns: Sequence[tuple[str, pa.DataType]], prefix: str
-    ) -> WorkKeys:
+    def _work(self, rows: SortedRows, columns: Fields, prefix: str) -> WorkKeys:
         table, starts = rows.table, rows.starts
         key_columns = [one_array(table.column(i)) for i in range(1, rows.keys + 1)]
         keys = take_all(key_columns, starts, ascending=True)

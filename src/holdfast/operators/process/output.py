@@ -7,11 +7,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.errors import HoldfastError, ProcessingError
+from holdfast.errors import HoldfastError, InputError, ProcessingError
 from holdfast.operators.process.convert import first_misfit, to_arrow
-from holdfast.types import type_words
+from holdfast.types import parse_schema, type_words
 
-__all__ = ["Collector"]
+__all__ = ["Collector", "declared_output"]
+
+
+def declared_output(owner: type, given: object) -> pa.Schema:
+    """The columns that a process puts out: those given, or those its class declares."""
+    schema = given if given is not None else getattr(owner, "output", None)
+    if schema is None:
+        raise InputError(
+            f"{owner.__name__} doesn't say which columns it puts out",
+            hint='declare them: output = "user string, total double"',
+        )
+    return parse_schema(schema)
 
 
 class Collector:

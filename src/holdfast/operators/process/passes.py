@@ -18,7 +18,6 @@ import pyarrow as pa
 from holdfast.operators.base import StateReader
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.program import Chunk, Result
-from holdfast.state.columns import take_all
 from holdfast.state.hashing import FULL_RANGE, Hashes
 from holdfast.state.memory import MemoryRun
 from holdfast.state.merge import merge_runs
@@ -143,9 +142,3 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
         for table in tables
     ]
     return pa.concat_tables(filled).combine_chunks()
-
-
-def keys_at(table: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
-    """Some rows of a table of keys."""
-    columns = take_all([column.combine_chunks() for column in table.columns], places)
-    return pa.Table.from_arrays(columns, schema=table.schema)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.errors import InputError
+from holdfast.operators.arriving import CONTROL, TAG, Fields, arriving_schema, part_control
 from holdfast.operators.base import (
     Clock,
     Operator,
@@ -33,14 +33,13 @@ from holdfast.operators.process.broadcast import (
 from holdfast.operators.process.convert import fitting, to_arrow, to_python
 from holdfast.operators.process.declare import State, declared_states
 from holdfast.operators.process.keyed import Metrics, from_ms
-from holdfast.operators.process.operator import CONTROL, SOURCE, TAG
-from holdfast.operators.process.output import Collector
+from holdfast.operators.process.output import Collector, declared_output
 from holdfast.operators.process.program import user_error
 from holdfast.operators.process.rows import to_rows
 from holdfast.state.columns import one_array
 from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows, sort_rows
-from holdfast.state.schema import HASH, Column, TableSchema
+from holdfast.state.schema import Column, TableSchema
 from holdfast.types import parse_schema, parse_type, type_words
 
 __all__ = ["OperatorList", "PartitionContext", "PartitionOperator", "Process", "UnionList"]
@@ -154,11 +153,11 @@ class PartitionOperator(Operator):
     def __init__(
         self,
         id: str,  # noqa: A002 - the operator's word for it
-        columns: Sequence[tuple[str, pa.DataType]],
+        columns: Fields,
         process: Process,
         *,
         output: object = None,
-        control: Sequence[tuple[str, pa.DataType]] | None = None,
+        control: Fields | None = None,
     ) -> None:
         self.id = id
         self.process = process
@@ -174,13 +173,7 @@ class PartitionOperator(Operator):
                 )
         self.lists = {n: s for n, s in declared.items() if isinstance(s, OperatorList)}
         self.broadcast = {n: s for n, s in declared.items() if isinstance(s, BroadcastState)}
-        schema = output if output is not None else owner.output
-        if schema is None:
-            raise InputError(
-                f"{owner.__name__} doesn't say which columns it puts out",
-                hint='declare them: output = "user string, total double"',
-            )
-        self._output = parse_schema(schema)
+        self._output = declared_output(owner, output)
         self.side_schemas = {name: parse_schema(s) for name, s in owner.side_outputs.items()}
 
     @property
@@ -205,11 +198,7 @@ class PartitionOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash (the first of the partition's range), order, source, columns."""
-        fields = [pa.field(HASH, pa.uint64(), nullable=False)]
-        fields += [pa.field(TAG, pa.int64()), pa.field(SOURCE, pa.int8())]
-        fields += [pa.field(name, kind) for name, kind in self.columns]
-        fields += [pa.field(CONTROL + name, kind) for name, kind in self.control or ()]
-        return pa.schema(fields)
+        return arriving_schema((), self.columns, control=self.control or ())
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -225,8 +214,8 @@ class PartitionOperator(Operator):
         del clock
         if self.control is None:
             return Received(rows)
-        is_control = pc.equal(rows.column(SOURCE), 1)
-        return Received(rows.filter(pc.invert(is_control)), control=rows.filter(is_control))
+        main, control = part_control(rows)
+        return Received(main, control=control)
 
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Bind the process's state and open it."""

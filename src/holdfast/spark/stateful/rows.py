@@ -30,7 +30,6 @@ class RowForm:
         self._names = output.names
         self._nested = [i for i, f in enumerate(output) if pa.types.is_nested(f.type)]
         self._collector = Collector("", output)
-        self._last_key: int | None = None
 
     def keys(self, chunk: Chunk) -> list[tuple[Any, ...]]:
         """The keys of a chunk."""
