@@ -38,6 +38,17 @@ def test_tasks_follow_the_rows_that_arrive() -> None:
     assert pacing.next().partitions == 3
 
 
+def test_few_rows_that_take_long_are_spread() -> None:
+    pacing = Pacing(8)
+    pacing.learn(received=900, keys=900, source_rows=900, work_s=9.0)
+    # The first epoch's work is mostly imports.
+    assert pacing.next() == Shape(1, preaggregate=False, shuffle=False)
+    pacing.learn(received=900, keys=900, source_rows=900, work_s=0.7)
+    assert pacing.next() == Shape(3, preaggregate=False, shuffle=True)
+    pacing.learn(received=900, keys=900, source_rows=900, work_s=0.2)
+    assert pacing.next() == Shape(1, preaggregate=False, shuffle=False)
+
+
 def test_some_aggregates_always_need_grouping() -> None:
     pacing = Pacing(4, must_preaggregate=True)
     assert pacing.next().preaggregate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,8 @@ def test_only_retained_checkpoints_and_what_they_name_stay(
     assert len(there - named) <= 2
     local = list((tmp_path / "local").rglob("*.run"))
     assert len(local) <= 9  # of more than twelve that were written
+    open_files = [os.path.realpath(p) for p in Path("/proc/self/fd").iterdir()]
+    assert not [name for name in open_files if name.startswith(str(tmp_path / "local"))]
 
 
 def test_the_users_session_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:

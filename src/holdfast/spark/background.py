@@ -168,7 +168,11 @@ class BackgroundJobs:
         size = sum(s.size_bytes for piece in pieces for s in piece.segments)
         if size <= _SMALL_BYTES and self._local():
             # Cheaper here than a Spark job, and the driver is on the host that holds the runs.
-            return [work.do(index) for index in range(len(pieces))]
+            try:
+                return [work.do(index) for index in range(len(pieces))]
+            finally:
+                # No task will do it here, and each open run is a file descriptor.
+                RunOpener(self.folder, self.storage).keep_only(())
         context = self.spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
         context.setJobDescription(f"holdfast: {what} {len(pieces)} pieces, {size >> 20} MiB")

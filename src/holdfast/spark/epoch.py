@@ -152,6 +152,7 @@ class EpochLoop:
             received=sum(r.rows for r in reports),
             keys=sum(r.keys for r in reports),
             source_rows=rows,
+            work_s=sum(r.seconds.get("state", 0.0) for r in reports),
         )
         self.retire_local()
         seconds = {"plan": planned - began, "job": ran - planned}

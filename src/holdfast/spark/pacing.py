@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 __all__ = ["Pacing", "Shape"]
@@ -10,6 +11,8 @@ __all__ = ["Pacing", "Shape"]
 _TINY_ROWS = 20_000
 _TINY_INPUT_PARTITIONS = 4
 _ROWS_PER_TASK = 50_000
+# User code may take long for few rows: what a task should have to do at least.
+_WORK_PER_TASK_S = 0.25
 # Grouping on the map side pays once it sends fewer than this share of the rows.
 _WORTHWHILE = 0.6
 
@@ -44,6 +47,7 @@ class Pacing:
         self._received: int | None = None
         self._ratio: float | None = None
         self._source_rows = 0
+        self._work_s = 0.0
 
     def next(self, input_partitions: int = 1) -> Shape:
         """The shape of the next epoch, whose input comes in so many partitions."""
@@ -52,14 +56,20 @@ class Pacing:
         if self._source_rows < _TINY_ROWS and input_partitions > _TINY_INPUT_PARTITIONS:
             # Little came last time, but Spark has cut this input in many parts: there is much of it.
             return Shape(self.partitions, self.must_preaggregate, shuffle=True)
-        if self._source_rows < _TINY_ROWS:
+        wanted = math.ceil(self._work_s / _WORK_PER_TASK_S)
+        if self._source_rows < _TINY_ROWS and wanted < 2:
             return Shape(1, self.must_preaggregate, shuffle=False)
-        wanted = -(-self._received // _ROWS_PER_TASK)
+        wanted = max(wanted, math.ceil(self._received / _ROWS_PER_TASK))
         pays = self.may_preaggregate and self._ratio is not None and self._ratio < _WORTHWHILE
         return Shape(min(self.partitions, max(1, wanted)), self.must_preaggregate or pays, True)
 
-    def learn(self, *, received: int, keys: int, source_rows: int) -> None:
-        """An epoch of ``source_rows`` sent ``received`` rows to its tasks, for ``keys`` keys."""
+    def learn(self, *, received: int, keys: int, source_rows: int, work_s: float = 0.0) -> None:
+        """An epoch of ``source_rows`` sent ``received`` rows to its tasks, for ``keys`` keys.
+
+        ``work_s`` is what its tasks spent on state and in user code, all together.
+        """
+        # In the first epoch, workers also import what they need.
+        self._work_s = work_s if self._received is not None else 0.0
         self._received = received
         self._source_rows = source_rows
         if source_rows >= _TINY_ROWS:
@@ -72,4 +82,5 @@ class Pacing:
         if self._received is None:
             return "no epoch has run yet"
         ratio = "" if self._ratio is None else f", grouping would send {self._ratio:.0%} of them"
-        return f"the last epoch had {self._source_rows} rows{ratio}"
+        rows = f"the last epoch had {self._source_rows} rows"
+        return f"{rows} and {self._work_s:.2f} s of work on state{ratio}"

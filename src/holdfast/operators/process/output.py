@@ -52,8 +52,12 @@ class Collector:
 
     def _columns(self, rows: Sequence[Any]) -> list[Sequence[Any]]:
         names, width = self.schema.names, len(self.schema)
-        if type(rows[0]) is dict and all(type(row) is dict and len(row) == width for row in rows):
-            return [[row[name] for row in rows] for name in names]
+        if set(map(len, rows)) == {width}:
+            kinds = set(map(type, rows))
+            if kinds == {tuple} and width:
+                return list(zip(*rows, strict=True))
+            if kinds == {dict}:
+                return [[row[name] for row in rows] for name in names]
         if not all(isinstance(row, dict | tuple | list) for row in rows):
             raise ValueError("something is no row")
         parts = [
