@@ -1,0 +1,57 @@
+"""HDFS on the lab's hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.lab.names import MASTER, Place
+from bench.lab.web import ask
+from bench.services.hadoop import DataNode, HadoopConfig, NameNode
+
+__all__ = ["Hdfs", "heard_from", "rack_settings"]
+
+
+class Hdfs:
+    """The daemons of one lab, made but not started."""
+
+    def __init__(self, lab: str, place: Place, replication: int, racks: Mapping[str, str]) -> None:
+        self._lab = lab
+        self._folder = place.folder
+        topology = rack_settings(place.racks) if racks else {}
+        self.config = HadoopConfig(namenode=MASTER, replication=replication, settings=topology)
+
+    def namenode(self, prefix: Sequence[str]) -> NameNode:
+        """The NameNode."""
+        return NameNode(self._folder, self.config, MASTER, prefix, dies_with_parent=False)
+
+    def datanode(self, host: str, prefix: Sequence[str]) -> DataNode:
+        """A host's DataNode."""
+        return DataNode(self._folder, self.config, host, prefix, dies_with_parent=False)
+
+    def live_datanodes(self) -> list[str]:
+        """The hosts that the NameNode hears from; none while there is no NameNode."""
+        query = "/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
+        answer = ask(self._lab, MASTER, self.config.web_port, query)
+        beans = [] if answer is None else answer["beans"]
+        return heard_from(json.loads(beans[0]["LiveNodes"])) if beans else []
+
+
+def heard_from(nodes: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """The hosts that have sent a heartbeat lately. A node counts as live for long after its last.
+
+    >>> heard_from({"h1:9866": {"lastContact": 0}, "h2:9866": {"lastContact": 9}})
+    ['h1']
+    """
+    return sorted(
+        name.partition(":")[0] for name, node in nodes.items() if int(str(node["lastContact"])) <= 3
+    )
+
+
+def rack_settings(table: Path) -> dict[str, str]:
+    """How Hadoop is told which host stands in which rack."""
+    return {
+        "net.topology.node.switch.mapping.impl": "org.apache.hadoop.net.TableMapping",
+        "net.topology.table.file.name": str(table),
+    }
