@@ -22,6 +22,7 @@ __all__ = [
     "Collect",
     "Entry",
     "EpochRecord",
+    "PlacedPartition",
     "SegmentRef",
     "StagedOutput",
     "decode_entry",
@@ -69,6 +70,19 @@ class SegmentRef(msgspec.Struct, frozen=True):
     range: HashRange
 
 
+class PlacedPartition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a partition of the checkpoint's last epoch ran, and what it read."""
+
+    partition: int
+    range: HashRange
+    host: str
+    why: str = ""
+    """The planner's reason, in words."""
+    local_bytes: int = 0
+    """State read without the network: on the host's disk, or in a replica there."""
+    remote_bytes: int = 0
+
+
 class _Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     format: int
     number: int
@@ -111,6 +125,8 @@ class Checkpoint(_Header, frozen=True, kw_only=True, tag="checkpoint"):
     shared_bytes: int
     duration_ms: int
     savepoint: str | None = None
+    placement: tuple[PlacedPartition, ...] = ()
+    """Where the partitions of ``epoch`` ran; none in local mode, and in entries of older drivers."""
 
     def version(self) -> Version:
         """The version that this checkpoint keeps."""
