@@ -70,7 +70,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(cases())
 def test_nothing_is_better_than_the_answer(case: Case) -> None:
     found = case.answer()

@@ -48,17 +48,16 @@ def placement(
 
 
 def _partitions(placed: Sequence[PlacedPartition]) -> Table:
-    table = Table(title=Text("partitions"), title_justify="left")
+    title = "where partitions ran, and the state they read there and over the network"
+    table = Table(title=Text(title), title_justify="left")
     table.add_column("partition", justify="right")
-    table.add_column("from hash", no_wrap=True)
-    table.add_column("ran on", style="bold", no_wrap=True)
-    table.add_column("read locally", justify="right", no_wrap=True)
-    table.add_column("remotely", justify="right", no_wrap=True)
+    table.add_column("host", style="bold", no_wrap=True)
+    table.add_column("local", justify="right", no_wrap=True)
+    table.add_column("remote", justify="right", no_wrap=True)
     table.add_column("why")
     for one in sorted(placed, key=lambda one: one.partition):
         table.add_row(
             str(one.partition),
-            f"{one.range.first:016x}",
             Text(one.host),
             show.size(one.local_bytes),
             show.size(one.remote_bytes),
@@ -68,11 +67,12 @@ def _partitions(placed: Sequence[PlacedPartition]) -> Table:
 
 
 def _hosts(hosts: Sequence[str], entry: Checkpoint) -> Table:
-    table = Table(title=Text("hosts"), title_justify="left")
+    title = "what hosts ran, and the runs on their disks"
+    table = Table(title=Text(title), title_justify="left")
     table.add_column("host", style="bold", no_wrap=True)
-    for name in ("partitions", "read locally", "remotely", "runs on disk", "their size"):
+    for name in ("partitions", "local", "remote", "runs", "on disk"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("which")
+    table.add_column("which runs")
     runs = _runs_by_host(entry)
     for host in hosts:
         mine = [one for one in entry.placement if one.host == host]

@@ -25,8 +25,9 @@ Booleans = npt.NDArray[np.bool_]
 _LARGEST = 2**60
 """Sums along a path stay below this, so that nothing overflows."""
 _NEVER = 2**61
-_WORK = 150_000_000
-"""Bounds the search (about half a second): past it a good answer must do."""
+_WORK = 200_000_000
+"""Edges to look at (some tenths of a second) before a good answer must do; a count, not a time, so
+that answers don't depend on the machine."""
 
 
 def divide(
@@ -87,12 +88,13 @@ class _Division:
         self._choose_greedily()
         losses = np.full((self.hosts + 1, self.hosts + 1), _NEVER, np.int64)
         changed: set[int] = set(range(self.hosts))
-        rounds = 50 + _WORK // (self.partitions * self.hosts + 20 * self.hosts**2)
-        for _ in range(rounds):
+        work = _WORK
+        while work > 0:
             self._update(losses, changed)
-            cycles = _negative_cycles(losses)
+            cycles, steps = _negative_cycles(losses)
             if not cycles:
                 break
+            work -= steps * losses.size + int(self.load[list(changed)].sum()) * self.hosts
             changed = {host for cycle in cycles for host in cycle if host < self.hosts}
             for cycle in cycles:
                 self._turn(cycle)
@@ -151,25 +153,28 @@ def _evenness(partitions: int, slots: Integers) -> Integers:
     return costs
 
 
-def _negative_cycles(losses: Integers) -> list[list[int]]:
-    """Cycles of negative length that share no node; none only if there is none (Bellman–Ford)."""
+def _negative_cycles(losses: Integers) -> tuple[list[list[int]], int]:
+    """Cycles of negative length that share no node, and the steps it took to find them.
+
+    There are none only if the graph has none (Bellman–Ford).
+    """
     nodes = len(losses)
     every = np.arange(nodes)
     distance = np.zeros(nodes, np.int64)
     before = np.full(nodes, -1, np.int64)
-    for _ in range(nodes + 1):
+    for step in range(1, nodes + 2):
         reached = distance[:, None] + losses
         nearest = reached.argmin(axis=0)
         shorter = reached[nearest, every]
         better = shorter < distance
         if not better.any():
-            return []
+            break
         distance = np.where(better, shorter, distance)
         before = np.where(better, nearest, before)
         cycles = _cycles(before.tolist())
         if cycles:
-            return cycles
-    return []
+            return cycles, step
+    return [], nodes
 
 
 def _cycles(before: list[int]) -> list[list[int]]:

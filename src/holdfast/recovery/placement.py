@@ -104,7 +104,8 @@ def place(
     - Otherwise hosts are chosen for the greatest total of bytes that need no network, bytes on
       disk before replicas before the same rack. No host gets more than ``balance`` times its share
       (by slots), rounded up.
-    - Hosts in ``avoid`` get only what is bound to them, unless no other is left.
+    - Hosts in ``avoid`` (names, or names with reasons: ``HostHealth.avoided``) get only what is
+      bound to them, unless no other is left.
     - Where that leaves a choice, partitions stay on their ``previous`` host, then slots are loaded
       evenly, then names decide.
 
@@ -122,7 +123,7 @@ def place(
     live = frozenset(host.name for host in known)
     usable = frozenset(live - set(avoid)) or live
     bound = [_bound(copies, live, usable) for copies in needs]
-    limit = limits(len(needs), known, usable, balance)
+    limit = _limits(len(needs), known, usable, balance)
     if known:
         chosen = divide(
             scores(needs, known),
@@ -141,16 +142,19 @@ def place(
         if load[host.name] >= most
     )
     assignments = []
+    avoided = avoid if isinstance(avoid, Mapping) else dict.fromkeys(avoid, "")
     for partition, copies in enumerate(needs):
         name = names[partition]
         read = reading(copies, name, live)
-        situation = Situation(live, usable, full, bound[partition], previous.get(partition))
+        situation = Situation(
+            live, usable, avoided, full, bound[partition], previous.get(partition)
+        )
         why = reason(copies, name, read, situation)
         assignments.append(_assignment(partition, name, read, why))
     return Plan(tuple(assignments))
 
 
-def limits(
+def _limits(
     partitions: int, hosts: Sequence[Host], usable: Collection[str], balance: float
 ) -> Integers:
     """The most partitions that each host should get; none for those that aren't usable."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.recovery.copies import Copy, Reading
@@ -19,6 +19,8 @@ class Situation:
     live: frozenset[str]
     usable: frozenset[str]
     """Live, and not to be avoided (all of them, if all are)."""
+    avoided: Mapping[str, str]
+    """Why each host that is to be avoided is; empty if nobody said."""
     full: frozenset[str]
     """Hosts that got as many partitions as the balance limit allows."""
     bound: frozenset[str]
@@ -60,7 +62,8 @@ def _what_is_near(read: Reading, host: str, situation: Situation) -> str:
     if read.local:
         near.append(f"{_part(read.local, read.total)} are on its disk")
     if read.replica:
-        near.append(f"replica of {_part(read.replica, read.total)} in HDFS")
+        part = _part(read.replica, read.total).removeprefix("all ")
+        near.append(f"replica of {part} in HDFS")
     if not near and not read.remote:
         return "nothing is left to read"
     return ", ".join(near) or f"{_part(read.remote, read.total)} come over the network"
@@ -71,7 +74,7 @@ def _what_binds(copies: Iterable[Copy], host: str, situation: Situation) -> list
         return []
     unsaved = sum(copy.bytes for copy in copies if not copy.stored and host in copy.hosts)
     only = "only here" if len(situation.bound) == 1 else "only here and on few others"
-    though = "" if host in situation.usable else ", though it is to be avoided"
+    though = "" if host in situation.usable else f", though it is {_avoided(host, situation)}"
     return [f"{amount(unsaved)} of it, not yet stored, are {only}{though}"]
 
 
@@ -91,10 +94,16 @@ def _who_had_more(
     if best not in situation.live:
         return [f"{best}, which had {_it(held[best], read)} on disk, is gone"]
     if best not in situation.usable:
-        return [f"{best}, which has {_it(held[best], read)} on disk, is to be avoided"]
+        why = _avoided(best, situation)
+        return [f"{best}, which has {_it(held[best], read)} on disk, is {why}"]
     if best in situation.full:
         return [f"{best}, which has {_it(held[best], read)} on disk, has its share of partitions"]
     return []
+
+
+def _avoided(host: str, situation: Situation) -> str:
+    why = situation.avoided.get(host)
+    return f"to be avoided ({why})" if why else "to be avoided"
 
 
 def _it(held: int, read: Reading) -> str:
@@ -103,7 +112,7 @@ def _it(held: int, read: Reading) -> str:
 
 def _part(part: int, whole: int) -> str:
     if part == whole:
-        return f"all {amount(whole)}" if whole else amount(whole)
+        return f"all {amount(whole)}"
     unit = _unit(whole)
     if _number(part, unit) in ("0.0", _number(whole, unit)):
         return f"{amount(part)} of {amount(whole)}"
