@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import importlib
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.storage import LocalStorage, MemoryStorage, open_storage
+from holdfast.storage import (
+    HdfsStorage,
+    LocalStorage,
+    MemoryStorage,
+    ObjectStoreStorage,
+    open_storage,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +52,70 @@ def test_memory_urls_open_memory_storage() -> None:
     assert isinstance(open_storage("memory://t"), MemoryStorage)
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/ck", "hdfs://n/ck", "", "file://host/x", "gs://b"])
+@pytest.mark.parametrize("url", ["ftp://host/ck", "", "file://host/x", "http://b"])
 def test_other_urls_are_refused_with_what_is_supported(url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"file:///data/ck") as caught:
+    with pytest.raises(ConfigurationError, match=r"file:///data/ck.*hdfs://.*s3://") as caught:
         open_storage(url)
     assert repr(url) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["hdfs://nn:9000/ck", "hdfs://nameservice/ck?replication=3", "hdfs://nn:9000"]
+)
+def test_hdfs_urls_open_hdfs(url: str) -> None:
+    storage = open_storage(url)
+    assert isinstance(storage, HdfsStorage)
+    assert storage.url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("hdfs:///ck", "no HDFS folder"),
+        ("hdfs://user@nn:9000/ck", "names a user"),
+        ("hdfs://nn:port/ck", "no valid port"),
+        ("hdfs://nn:9000/ck?replicas=3", "unknown options: replicas"),
+        ("hdfs://nn:9000/ck?replication=0", "replication"),
+        ("hdfs://nn:9000/ck?block_mb=big", "block_mb"),
+    ],
+)
+def test_wrong_urls_are_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        open_storage(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3://", "no object store"),
+        ("s3:///ck", "no object store"),
+        ("s3://key:secret@bucket/ck", "carries credentials"),
+        ("s3://bucket/ck?secret_key=x", "options"),
+        ("s3://bucket/ck?timeout_s=soon", "timeout_s"),
+        ("gs://bucket/ck#x", "no object store"),
+    ],
+)
+def test_wrong_urls_are_refused_and_secrets_not_repeated(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        open_storage(url)
+    assert "secret@" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/ck", "az://container/ck", "abfss://c@acc/ck"])
+def test_other_clouds_open_too(url: str) -> None:
+    assert isinstance(open_storage(url), ObjectStoreStorage)
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "extra"),
+    [("hdfs://nn/ck", "hdfs_native", "hdfs"), ("s3://bucket/ck", "obstore", "object-store")],
+)
+def test_a_missing_package_is_told_with_the_command_that_installs_it(
+    url: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the import system does for a name that isn't installed.
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    importlib.invalidate_caches()
+    with pytest.raises(ConfigurationError, match=re.escape(f"pip install 'holdfast[{extra}]'")):
+        open_storage(url)

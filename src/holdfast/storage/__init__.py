@@ -7,19 +7,27 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConfigurationError
 from holdfast.storage.base import NotFoundError, ObjectInfo, Storage
+from holdfast.storage.hdfs import HdfsStorage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.object_store import ObjectStoreStorage
+from holdfast.storage.object_store_url import ENVIRONMENT
 
 __all__ = [
+    "HdfsStorage",
     "LocalStorage",
     "MemoryStorage",
     "NotFoundError",
     "ObjectInfo",
+    "ObjectStoreStorage",
     "Storage",
     "open_storage",
 ]
 
-_SUPPORTED = "use a path (ck, /data/ck), file:///data/ck, or memory://name in tests"
+_SUPPORTED = (
+    "use a path (ck, /data/ck), file:///data/ck, hdfs://namenode:9000/ck, s3://bucket/ck, "
+    "gs://bucket/ck, az://container/ck, or memory://name in tests"
+)
 
 
 def open_storage(url: str | Path) -> Storage:
@@ -29,6 +37,10 @@ def open_storage(url: str | Path) -> Storage:
     LocalStorage('/data/check points')
     >>> open_storage("memory://docs")
     MemoryStorage('docs')
+    >>> open_storage("hdfs://nn:9000/ck?replication=3")
+    HdfsStorage('hdfs://nn:9000/ck?replication=3')
+    >>> open_storage("s3://bucket/ck")
+    ObjectStoreStorage('s3://bucket/ck')
     """
     if isinstance(url, Path):
         return LocalStorage(url)
@@ -39,6 +51,10 @@ def open_storage(url: str | Path) -> Storage:
             return LocalStorage(unquote(parts.path))
     elif colon and scheme == "memory" and rest.startswith("//"):
         return MemoryStorage(rest[2:])
+    elif colon and scheme == "hdfs" and rest.startswith("//"):
+        return HdfsStorage(url)
+    elif colon and scheme in ENVIRONMENT and rest.startswith("//"):
+        return ObjectStoreStorage(url)
     elif url and "://" not in url:
         return LocalStorage(url)
     raise ConfigurationError(

@@ -1,0 +1,337 @@
+"""Checkpoint storage in HDFS.
+
+HDFS shows a file from the moment it is created, with nothing in it. An object is therefore written
+under a temporary name in ``.tmp/``, closed, and then renamed to its own: without overwriting
+(``put_if_absent``: of many racers the NameNode lets exactly one rename) or over what is there
+(``put``). Every attempt has a temporary name of its own, so an attempt that was given up can do no
+harm if it goes on later.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.errors import StorageError
+from holdfast.failpoints import failpoint
+from holdfast.storage.base import (
+    Buffer,
+    NotFoundError,
+    ObjectInfo,
+    Storage,
+    check_name,
+    check_prefix,
+    check_range,
+    is_safe_part,
+)
+from holdfast.storage.block_locations import Locator, WebHdfsLocator, hosts_of_all
+from holdfast.storage.bounded import Progress, bounded
+from holdfast.storage.hdfs_errors import fault_of
+from holdfast.storage.hdfs_url import HdfsPlace
+from holdfast.storage.packages import require_package
+
+if TYPE_CHECKING:
+    from hdfs_native import Client, FileStatus
+
+__all__ = ["HdfsStorage"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+_TEMPORARY = ".tmp"  # no object name may begin with a dot, so it can't clash
+_CHUNK_BYTES = 2**20
+_ATTEMPTS = 3  # at least
+_PAUSE_S = 0.3
+
+# One client per process: used before a fork, it hangs in the child. Those of the parent are kept
+# in the child too, since closing them there would hang as well.
+_clients: dict[tuple[object, ...], Client] = {}
+
+
+class HdfsStorage(Storage):
+    """Objects as files below a folder of HDFS: ``hdfs://nn:9000/ck``.
+
+    Options stand in the URL's query: ``replication`` (copies of each block), ``block_mb`` (size of a
+    block, 128 unless told, so that most objects are one block), ``timeout_s`` (give an attempt up
+    when nothing has moved for so long, 20 unless told), and ``web`` (the NameNode's HTTP address,
+    for :meth:`locations`; port 9870 of the NameNode's host unless told).
+
+    >>> HdfsStorage("hdfs://nn:9000/ck?replication=3").url
+    'hdfs://nn:9000/ck?replication=3'
+    """
+
+    def __init__(self, url: str) -> None:
+        self.place = HdfsPlace.of(url)
+        self.url = self.place.url
+        require_package("hdfs_native", "hdfs", self.url)
+        self.locator: Locator | None = WebHdfsLocator(self.place.web) if self.place.web else None
+        """Who says which hosts hold a file. It isn't pickled: set your own on the driver."""
+        self._located = True
+
+    def __repr__(self) -> str:
+        return f"HdfsStorage({self.url!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (HdfsStorage, (self.url,))
+
+    def get(self, name: str) -> bytes:
+        """The whole object."""
+        return self._read(name, 0, None)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """Bytes ``start`` to ``start + length`` (less at the end of the object)."""
+        check_range(start, length)
+        return self._read(name, start, length)
+
+    def put(self, name: str, data: Buffer) -> None:
+        """Create or replace an object."""
+        self._write(name, data, overwrite=True)
+
+    def put_if_absent(self, name: str, data: Buffer) -> bool:
+        """Create an object; False if there is one."""
+        if self.exists(name):
+            return False
+        return self._write(name, data, overwrite=False)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects whose name starts with ``prefix``, in order of name."""
+        folder, _, beginning = check_prefix(prefix).rpartition("/")
+        return self._walk(f"{folder}/" if folder else "", beginning)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that don't exist are no error."""
+        for name in names:
+            path = self._path(name)
+
+            def delete(_: Progress, path: str = path) -> bool:
+                return self._client().delete(path, False)
+
+            with contextlib.suppress(NotFoundError):
+                self._try("delete", name, delete)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of that name."""
+        try:
+            self.size(name)
+        except NotFoundError:
+            return False
+        return True
+
+    def size(self, name: str) -> int:
+        """The object's size in bytes."""
+        path = self._path(name)
+        status = self._try("look at", name, lambda _: self._client().get_file_info(path))
+        if status.isdir:
+            raise NotFoundError(name)
+        return status.length
+
+    def locations(self, name: str) -> tuple[str, ...]:
+        """The hosts that hold every block of the object.
+
+        None if the NameNode doesn't say: where something runs is a matter of speed, so that is a
+        warning (once) and not an error.
+        """
+        path = self._path(name)
+        if self.locator is None:
+            return ()
+        try:
+            hosts = hosts_of_all(self.locator(path))
+        except (OSError, ValueError, LookupError) as error:
+            if self._located:
+                _log.warning("can't tell which hosts hold %s in %s: %s", name, self.url, error)
+            self._located = False
+            return ()
+        self._located = True
+        return hosts
+
+    def sweep(self, older_than_s: float) -> int:
+        """Remove temporary files that were begun longer ago than that.
+
+        Should a writer be alive after all, its attempt fails and it tries again under a new name.
+        """
+        folder = self.place.path(_TEMPORARY)
+        before_ms = (time.time() - older_than_s) * 1000
+        removed = 0
+        with contextlib.suppress(NotFoundError):
+            for status in self._try("sweep", _TEMPORARY, self._lister(folder)):
+                if status.modification_time <= before_ms:
+                    removed += bool(self._remove(status.path))
+        return removed
+
+    # How it is done
+
+    def _path(self, name: str) -> str:
+        return self.place.path(check_name(name))
+
+    def _read(self, name: str, start: int, length: int | None) -> bytes:
+        path = self._path(name)
+
+        def read(progress: Progress) -> bytes:
+            reader = self._client().read(path)
+            size = len(reader)
+            end = size if length is None else min(size, start + length)
+            pieces = []
+            for piece in reader.read_range_stream(start, end - start) if start < end else ():
+                pieces.append(piece)
+                progress.moved()
+            return b"".join(pieces)
+
+        return self._try("read", name, read)
+
+    def _write(self, name: str, data: Buffer, *, overwrite: bool) -> bool:
+        """Write under a temporary name, then rename; whether the object is ours."""
+        path = self._path(name)
+        view = memoryview(data).cast("B")
+        left: builtins.list[str] = []
+
+        def attempt(progress: Progress) -> bool:
+            temporary = self.place.path(f"{_TEMPORARY}/{os.getpid()}-{uuid.uuid4().hex}")
+            left.append(temporary)
+            self._upload(temporary, view, progress)
+            failpoint("storage.hdfs.before_rename")
+            self._rename(temporary, path, overwrite)
+            failpoint("storage.hdfs.after_rename")
+            left.remove(temporary)
+            return True
+
+        try:
+            written = self._try("write", name, attempt, missing_is_error=True)
+        except FileExistsError:
+            # An earlier attempt may have got through though its answer was lost.
+            written = len(left) > 1 and self._was_ours(name, view, left)
+        for temporary in left:
+            # What can't be removed now, a sweep removes later.
+            with contextlib.suppress(StorageError):
+                self._remove(temporary)
+        return written
+
+    def _upload(self, temporary: str, view: memoryview, progress: Progress) -> None:
+        from hdfs_native import WriteOptions
+
+        options = WriteOptions(
+            block_size=self.place.block_bytes, replication=self.place.replication,
+            overwrite=False, create_parent=True,
+        )  # fmt: skip
+        writer = self._client().create(temporary, options)
+        failpoint("storage.hdfs.write")
+        for start in range(0, len(view), _CHUNK_BYTES):
+            writer.write(bytes(view[start : start + _CHUNK_BYTES]))
+            progress.moved()
+        writer.close()
+        progress.moved()
+
+    def _rename(self, temporary: str, path: str, overwrite: bool) -> None:
+        client = self._client()
+        try:
+            client.rename(temporary, path, overwrite)
+        except FileNotFoundError:  # most likely the folder isn't there yet
+            client.mkdirs(path.rpartition("/")[0] or "/", create_parent=True)
+            client.rename(temporary, path, overwrite)
+
+    def _was_ours(self, name: str, view: memoryview, mine: Iterable[str]) -> bool:
+        """Whether the object that is there is the one that one of our attempts wrote.
+
+        Then its temporary file is gone, and the bytes are ours.
+        """
+        gone = [path for path in mine if not self._is_there(path)]
+        return bool(gone) and self.get(name) == view
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self._try("look at", path, lambda _: self._client().get_file_info(path))
+        except NotFoundError:
+            return False
+        return True
+
+    def _remove(self, path: str) -> bool:
+        return self._try("remove", path, lambda _: self._client().delete(path, False), again=False)
+
+    def _walk(self, folder: str, beginning: str) -> Iterator[ObjectInfo]:
+        """Objects in ``folder`` (empty or ending in /) whose name there starts with ``beginning``."""
+        found = {}
+        with contextlib.suppress(NotFoundError):
+            for status in self._try("list", folder, self._lister(self.place.path(folder))):
+                last = status.path.rpartition("/")[2]
+                if last.startswith(beginning) and is_safe_part(last):
+                    # A folder sorts as "name/", where its objects belong in order of full names.
+                    found[f"{last}/" if status.isdir else last] = status
+        for last, status in sorted(found.items()):
+            if status.isdir:
+                yield from self._walk(folder + last, "")
+            else:
+                yield ObjectInfo(folder + last, status.length, status.modification_time / 1000)
+
+    def _lister(self, folder: str) -> Callable[[Progress], builtins.list[FileStatus]]:
+        def entries(progress: Progress) -> builtins.list[FileStatus]:
+            found = []
+            for status in self._client().list_status(folder):
+                found.append(status)
+                progress.moved()
+            # Of a file, HDFS lists the file itself.
+            return [s for s in found if s.path.rstrip("/") != folder.rstrip("/")]
+
+        return entries
+
+    def _try(
+        self,
+        verb: str,
+        name: str,
+        call: Callable[[Progress], T],
+        *,
+        again: bool = True,
+        missing_is_error: bool = False,
+    ) -> T:
+        """Run a call, again while its failure may pass: some times, and for some seconds."""
+        began = time.monotonic()
+        for attempt in itertools.count(1):
+            try:
+                return bounded(call, self.place.timeout_s)
+            except (OSError, RuntimeError) as error:
+                fault = fault_of(error)
+                if fault.kind == "exists" and verb == "write":
+                    raise FileExistsError(name) from error
+                if fault.kind == "missing" and not missing_is_error:
+                    raise NotFoundError(name) from error
+                if isinstance(error, TimeoutError):
+                    self._forget_client()  # its connection may never speak again
+                tired = attempt >= _ATTEMPTS and time.monotonic() - began > self.place.timeout_s
+                if fault.is_final or tired or not again:
+                    raise StorageError(
+                        f"can't {verb} {name!r} in {self.url}: {self._unreachable() or fault.text}",
+                        hint=fault.hint,
+                    ) from error
+            time.sleep(min(_PAUSE_S * attempt, 2))
+        raise AssertionError("never left but by return or raise")
+
+    def _unreachable(self) -> str:
+        """Why the NameNode can't be reached, if that is so: its client doesn't tell."""
+        if self.place.port is None:
+            return ""
+        try:
+            with socket.create_connection((self.place.host, self.place.port), timeout=2):
+                return ""
+        except OSError as error:
+            return f"the NameNode {self.place.host}:{self.place.port} can't be reached ({error})"
+
+    def _client(self) -> Client:
+        key = self._client_key()
+        if key not in _clients:
+            from hdfs_native import Client
+
+            _clients[key] = Client(self.place.authority_url)
+        return _clients[key]
+
+    def _client_key(self) -> tuple[object, ...]:
+        settings = ("HADOOP_USER_NAME", "HADOOP_CONF_DIR", "HADOOP_HOME")
+        return (os.getpid(), self.place.authority_url, *map(os.environ.get, settings))
+
+    def _forget_client(self) -> None:
+        _clients.pop(self._client_key(), None)

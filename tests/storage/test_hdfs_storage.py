@@ -1,0 +1,298 @@
+"""HDFS, on a real NameNode with two DataNodes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from bench.services.hadoop import LocalHdfs
+from holdfast.errors import StorageError
+from holdfast.failpoints import arm, disarm
+from holdfast.storage import HdfsStorage, NotFoundError, open_storage
+from holdfast.storage.block_locations import WebHdfsLocator
+from holdfast.testing import StorageTests
+
+pytestmark = pytest.mark.slow
+_numbers = itertools.count()
+Make = Callable[[str], HdfsStorage]
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory, require: object) -> Iterator[LocalHdfs]:
+    assert callable(require)
+    require("hdfs_native", "pip install 'holdfast[hdfs]'")
+    require("pyspark", "./run setup")
+    require("java", "./run setup")
+    require("mvn", "install Maven: Hadoop's jars come through it")
+    folder = tmp_path_factory.mktemp("hdfs")
+    with LocalHdfs(folder, datanodes=2, replication=1, permissions=True) as running:
+        yield running
+
+
+@pytest.fixture
+def make(hdfs: LocalHdfs) -> Make:
+    """``make(options)``: an empty storage."""
+
+    def make(options: str = "") -> HdfsStorage:
+        return HdfsStorage(f"{hdfs.url}/t/ck-{next(_numbers)}?web={hdfs.web}{options}")
+
+    return make
+
+
+@pytest.fixture
+def storage(make: Make) -> HdfsStorage:
+    return make("&timeout_s=5")
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    disarm()
+
+
+class TestHdfsStorage(StorageTests):
+    @pytest.fixture
+    def storage(self, make: Make) -> HdfsStorage:
+        return make("")
+
+
+def temporaries(storage: HdfsStorage) -> int:
+    try:
+        return len(list(storage._client().list_status(storage.place.path(".tmp"))))
+    except FileNotFoundError:
+        return 0
+
+
+# Where objects are
+
+
+def test_locations_are_the_hosts_of_every_replica(make: Make) -> None:
+    everywhere, once = make("&replication=2"), make("&replication=1")
+    everywhere.put("runs/1-a", b"x" * 1000)
+    once.put("runs/1-a", b"x" * 1000)
+    assert sorted(everywhere.locations("runs/1-a")) == ["h1", "h2"]
+    assert once.locations("runs/1-a") in (("h1",), ("h2",))
+
+
+def test_an_object_below_the_block_size_is_one_block(make: Make) -> None:
+    whole, cut = make(""), make("&block_mb=1&replication=2")
+    for storage in (whole, cut):
+        storage.put("a", bytes(3 * 2**20 - 1))
+        assert storage.get("a") == bytes(3 * 2**20 - 1)
+        assert storage.get_range("a", 2**20 - 2, 4) == bytes(4)
+    assert isinstance(whole.locator, WebHdfsLocator)
+    assert len(whole.locator(whole.place.path("a"))) == 1
+    assert len(whole.locator(cut.place.path("a"))) == 3
+    assert sorted(cut.locations("a")) == ["h1", "h2"]
+
+
+def test_a_locator_of_ones_own_is_asked(storage: HdfsStorage) -> None:
+    asked = []
+
+    def locator(path: str) -> list[list[str]]:
+        asked.append(path)
+        return [["h7", "h8"], ["h8", "h9"]]
+
+    storage.locator = locator
+    assert storage.locations("runs/1-a") == ("h8",)
+    assert asked == [storage.place.path("runs/1-a")]
+
+
+def test_locations_that_nobody_tells_are_a_warning_and_none(
+    storage: HdfsStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage.put("a", b"x")
+    storage.locator = WebHdfsLocator("http://127.0.0.1:1")
+    assert storage.locations("a") == storage.locations("a") == ()
+    assert caplog.text.count("which hosts hold a") == 1
+
+
+# Writers that die, stall or race
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent"])
+@pytest.mark.parametrize("point", ["write", "before_rename", "after_rename"])
+def test_a_killed_writer_leaves_a_whole_object_or_none(
+    storage: HdfsStorage, verb: str, point: str
+) -> None:
+    program = (
+        "import sys; from holdfast.storage import open_storage; "
+        "getattr(open_storage(sys.argv[1]), sys.argv[2])('log/7', b'x' * 100_000)"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", program, storage.url, verb],
+        env={**os.environ, "HOLDFAST_FAILPOINTS": f"storage.hdfs.{point}=kill"},
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL
+    if point == "after_rename":
+        assert storage.get("log/7") == b"x" * 100_000
+    else:
+        assert list(storage.list()) == []
+        assert storage.put_if_absent("log/7", b"y")
+    left_over = 0 if point == "after_rename" else 1
+    assert storage.sweep(older_than_s=3600) == 0
+    assert storage.sweep(older_than_s=0) == left_over
+    assert temporaries(storage) == 0
+    assert [info.name for info in storage.list()] == ["log/7"]
+
+
+def test_a_writer_whose_temporary_file_was_swept_writes_again(storage: HdfsStorage) -> None:
+    for number, write in enumerate((storage.put, storage.put_if_absent)):
+        swept = []
+        arm("storage.hdfs.before_rename", lambda swept=swept: swept.append(storage.sweep(0)))
+        write(f"log/{number}", b"x")
+        assert swept == [1]
+        assert storage.get(f"log/{number}") == b"x"
+
+
+def test_a_rename_whose_answer_was_lost_counts_as_ours(storage: HdfsStorage) -> None:
+    arm("storage.hdfs.after_rename", "fail")
+    assert storage.put_if_absent("log/7", b"mine")
+    assert storage.get("log/7") == b"mine"
+    assert temporaries(storage) == 0
+
+
+def test_another_writers_object_does_not_count_as_ours(storage: HdfsStorage) -> None:
+    other = open_storage(storage.url)
+
+    def lose() -> None:
+        disarm()
+        assert other.put_if_absent("log/7", b"mine")  # the same bytes, but not from here
+        raise OSError("lost")
+
+    arm("storage.hdfs.before_rename", lose)
+    assert not storage.put_if_absent("log/7", b"mine")
+    assert temporaries(storage) == 0
+
+
+def test_datanodes_that_say_nothing_are_given_up_and_then_written_to_again(
+    hdfs: LocalHdfs, make: Make
+) -> None:
+    storage = make("&timeout_s=1")
+    storage.put("a", b"x")
+    for node in hdfs.datanodes:
+        node.signal(signal.SIGSTOP)
+    try:
+        for verb in (lambda: storage.put("b", b"y"), lambda: storage.get("a")):
+            with pytest.raises(StorageError, match="no answer for 1 s") as caught:
+                verb()
+            assert "DataNodes" in str(caught.value.hint)
+        assert [info.name for info in storage.list()] == ["a"]
+    finally:
+        for node in hdfs.datanodes:
+            node.signal(signal.SIGCONT)
+    patient = open_storage(storage.url.replace("timeout_s=1", "timeout_s=20"))
+    patient.put("b", b"y")
+    assert patient.get("b") == b"y"
+
+
+def test_a_forked_process_has_a_client_of_its_own(storage: HdfsStorage) -> None:
+    storage.put("a", b"from the parent")
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # rather than hang
+        try:
+            os.write(write, storage.get("a"))
+            storage.put("b", b"from the child")
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    os.close(write)
+    assert status == 0
+    assert os.read(read, 100) == b"from the parent"
+    os.close(read)
+    assert storage.get("b") == b"from the child"
+
+
+def test_foreign_files_are_not_listed(storage: HdfsStorage) -> None:
+    storage.put("log/a", b"1")
+    for name in (".hidden", "log/.a.swp", "log/a b"):
+        storage._client().create(storage.place.path(name)).close()
+    assert [info.name for info in storage.list()] == ["log/a"]
+
+
+def test_an_object_and_a_folder_of_one_name_are_an_error_not_a_loss(storage: HdfsStorage) -> None:
+    storage.put("a/b", b"1")
+    storage.put("c", b"2")
+    for write in (storage.put, storage.put_if_absent):
+        for name in ("a", "c/d"):
+            with pytest.raises(StorageError, match="move it away"):
+                write(name, b"3")
+    assert [info.name for info in storage.list()] == ["a/b", "c"]
+
+
+# What can be wrong
+
+
+def test_safe_mode_is_told(hdfs: LocalHdfs, storage: HdfsStorage) -> None:
+    storage.put("a", b"x")
+    hdfs.safe_mode(on=True)
+    try:
+        for write in (storage.put, storage.put_if_absent):
+            with pytest.raises(StorageError, match="safe mode") as caught:
+                write("b", b"y")
+            assert "dfsadmin -safemode leave" in str(caught.value.hint)
+        assert storage.get("a") == b"x"
+    finally:
+        hdfs.safe_mode(on=False)
+
+
+def test_a_missing_permission_is_told(
+    storage: HdfsStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.put("a", b"x")
+    storage._client().set_permission(storage.place.path("a"), 0o600)
+    monkeypatch.setenv("HADOOP_USER_NAME", "stranger")
+    for verb in (lambda: storage.put("b", b"y"), lambda: storage.get("a")):
+        with pytest.raises(StorageError, match="user=stranger") as caught:
+            verb()
+        assert "no permission" in str(caught.value)
+        assert "HADOOP_USER_NAME" in str(caught.value.hint)
+
+
+def test_a_cluster_without_datanodes_is_told(hdfs: LocalHdfs, make: Make) -> None:
+    storage = make("&timeout_s=1")
+    storage.put("a", b"x")
+    for node in hdfs.datanodes:
+        node.stop()
+    try:
+        for verb in (lambda: storage.put("b", b"y"), lambda: storage.get("a")):
+            with pytest.raises(StorageError, match=r"no DataNode|Connection refused") as caught:
+                verb()
+            assert "DataNodes" in str(caught.value.hint)
+        assert storage.exists("a")  # the NameNode knows
+    finally:
+        for node in hdfs.datanodes:
+            node.start()
+        for node in hdfs.datanodes:
+            node.wait_ready()
+    assert storage.get("a") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("hdfs://127.0.0.1:1/ck?timeout_s=1", "127.0.0.1:1 can't be reached"),
+        ("hdfs://no-such-host.invalid:9000/ck?timeout_s=1", "no-such-host.invalid:9000 can't be"),
+    ],
+)
+def test_an_unreachable_namenode_is_told(url: str, said: str) -> None:
+    storage = open_storage(url)
+    for verb in (lambda: storage.put("b", b"y"), lambda: list(storage.list())):
+        with pytest.raises(StorageError, match=said) as caught:
+            verb()
+        assert "NameNode" in str(caught.value.hint)
+
+
+def test_a_missing_object_is_not_found_though_all_is_well(storage: HdfsStorage) -> None:
+    with pytest.raises(NotFoundError):
+        pickle.loads(pickle.dumps(storage)).get("nothing")
