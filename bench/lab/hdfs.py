@@ -12,6 +12,8 @@ from bench.services.hadoop import DataNode, HadoopConfig, NameNode
 
 __all__ = ["Hdfs", "heard_from", "rack_settings"]
 
+Nodes = Mapping[str, Mapping[str, object]]
+
 
 class Hdfs:
     """The daemons of one lab, made but not started."""
@@ -32,21 +34,31 @@ class Hdfs:
 
     def live_datanodes(self) -> list[str]:
         """The hosts that the NameNode hears from; none while there is no NameNode."""
+        return heard_from(self._nodes())
+
+    def racks(self) -> dict[str, str]:
+        """Where the NameNode believes its hosts to stand."""
+        return {_host(name): str(node["location"]) for name, node in self._nodes().items()}
+
+    def _nodes(self) -> Nodes:
         query = "/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
         answer = ask(self._lab, MASTER, self.config.web_port, query)
         beans = [] if answer is None else answer["beans"]
-        return heard_from(json.loads(beans[0]["LiveNodes"])) if beans else []
+        nodes: Nodes = json.loads(beans[0]["LiveNodes"]) if beans else {}
+        return nodes
 
 
-def heard_from(nodes: Mapping[str, Mapping[str, object]]) -> list[str]:
+def heard_from(nodes: Nodes) -> list[str]:
     """The hosts that have sent a heartbeat lately. A node counts as live for long after its last.
 
     >>> heard_from({"h1:9866": {"lastContact": 0}, "h2:9866": {"lastContact": 9}})
     ['h1']
     """
-    return sorted(
-        name.partition(":")[0] for name, node in nodes.items() if int(str(node["lastContact"])) <= 3
-    )
+    return sorted(_host(name) for name, node in nodes.items() if int(str(node["lastContact"])) <= 3)
+
+
+def _host(node: str) -> str:
+    return node.partition(":")[0]
 
 
 def rack_settings(table: Path) -> dict[str, str]:

@@ -220,7 +220,7 @@ class Lab:
         if self._hdfs is not None:
             self._hdfs.config.write(self._place.conf)
         spark.write_conf(self._place.conf, self.spark_conf())
-        spark.write_conf(self._place.daemon_conf, spark.daemon_conf())
+        spark.write_conf(self._place.daemon_conf, spark.daemon_conf(), daemons=True)
         self._network.make_switch()
         for host in self.hosts:
             self._make_host(host)
@@ -282,6 +282,8 @@ class Lab:
 
     def rate(self, rate: str | None) -> None:
         """Limit every cable in both directions, e.g. to "200mbit"; None lifts the limit."""
+        self._setup = self._setup.with_rate(rate)
+        self._setup.save(self._place.state)
         for host in self.hosts:
             self._network.rate(host, rate)
 
@@ -300,6 +302,10 @@ class Lab:
     def live_datanodes(self) -> list[str]:
         """The hosts whose DataNodes the NameNode hears from."""
         return self._hdfs.live_datanodes() if self._hdfs is not None else []
+
+    def racks(self) -> dict[str, str]:
+        """Where the NameNode believes its hosts to stand."""
+        return self._hdfs.racks() if self._hdfs is not None else {}
 
     # Programs
 

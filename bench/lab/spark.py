@@ -57,6 +57,9 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+"""
+# What tells that a daemon is ready.
+_DAEMON_LOGGING = """\
 logger.deploy.name = org.apache.spark.deploy
 logger.deploy.level = info
 """
@@ -70,6 +73,12 @@ def spark_home() -> Path:
     return Path(found.origin).parent
 
 
+def scala_version(home: Path) -> str:
+    """What Spark's scripts look for in the names of folders; without it no executor starts."""
+    library = next((home / "jars").glob("spark-launcher_*.jar")).name
+    return library.split("_")[1].split("-")[0]
+
+
 @cache
 def start_line(home: Path, conf: Path) -> tuple[str, ...]:
     """The command line of Spark's daemons up to the class that runs.
@@ -77,10 +86,9 @@ def start_line(home: Path, conf: Path) -> tuple[str, ...]:
     ``bin/spark-class`` asks Spark's launcher for it, in a JVM of its own, each time; the lab
     asks once.
     """
-    library = next((home / "jars").glob("spark-launcher_*.jar")).name
     variables = os.environ | {
         "SPARK_HOME": str(home),
-        "SPARK_SCALA_VERSION": library.split("_")[1].split("-")[0],
+        "SPARK_SCALA_VERSION": scala_version(home),
         "SPARK_CONF_DIR": str(conf),
         "SPARK_DAEMON_MEMORY": "192m",
         "SPARK_DAEMON_JAVA_OPTS": _DAEMON_JAVA,
@@ -158,8 +166,7 @@ class SparkWorker(_SparkDaemon):
 
 def daemon_conf() -> dict[str, str]:
     """Settings of master and workers."""
-    # A test that kills executors again and again must not cost the application its master.
-    return {"spark.worker.timeout": "6", "spark.deploy.maxExecutorRetries": "-1"}
+    return {"spark.worker.timeout": _NOTICE_CUT_HOSTS["spark.worker.timeout"]}
 
 
 def driver_conf(cores: int, memory_mib: int) -> dict[str, str]:
@@ -184,18 +191,20 @@ def driver_conf(cores: int, memory_mib: int) -> dict[str, str]:
     } | _NOTICE_CUT_HOSTS
 
 
-def write_conf(folder: Path, settings: Mapping[str, str]) -> None:
+def write_conf(folder: Path, settings: Mapping[str, str], *, daemons: bool = False) -> None:
     """Settings as Spark reads them by itself: a program in the lab needs to set none."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = (f"{name} {value}\n" for name, value in sorted(settings.items()))
     (folder / "spark-defaults.conf").write_text("".join(lines))
-    (folder / "log4j2.properties").write_text(_LOGGING)
+    (folder / "log4j2.properties").write_text(_LOGGING + _DAEMON_LOGGING * daemons)
 
 
 def environment_of(host: str, address: str, place: Place) -> dict[str, str]:
     """What is added to the environment of a host's processes."""
+    home = spark_home()
     return {
-        "SPARK_HOME": str(spark_home()),
+        "SPARK_HOME": str(home),
+        "SPARK_SCALA_VERSION": scala_version(home),
         "SPARK_CONF_DIR": str(place.conf),
         "SPARK_LOCAL_DIRS": str(place.spark(host)),
         "SPARK_LOCAL_HOSTNAME": host,

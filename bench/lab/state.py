@@ -68,6 +68,10 @@ class Setup:
         """With one more host."""
         return replace(self, workers=(*self.workers, host))
 
+    def with_rate(self, rate: str | None) -> Setup:
+        """With other cables."""
+        return replace(self, rate=rate)
+
     def save(self, path: Path) -> None:
         """Write it down."""
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
