@@ -92,6 +92,7 @@ class Lab:
             Hdfs(setup.name, self._place, setup.replication, setup.racks) if setup.hdfs else None
         )
         self._daemons: dict[str, list[AnyDaemon]] = {}
+        self._programs: list[tuple[str, subprocess.Popen[str]]] = []
         self._guard: Guard | None = None
         self.up_seconds = 0.0
 
@@ -202,6 +203,7 @@ class Lab:
     def down(self) -> None:
         """End everything that runs in the lab and remove it; the logs stay."""
         check_allowed()
+        self._end_programs(self.hosts)
         tear_down(self.name, self.folder)
         for daemon in itertools.chain(*self._daemons.values()):
             daemon.stop()
@@ -254,7 +256,8 @@ class Lab:
 
     def kill(self, host: str) -> None:
         """The host dies: SIGKILL to everything on it. Its disk stays, for :meth:`start`."""
-        kill_all(namespace_of(self.name, self._known(host)))
+        self._end_programs([self._known(host)])
+        kill_all(namespace_of(self.name, host))
         for daemon in self._daemons.pop(host, []):
             daemon.stop()
 
@@ -329,10 +332,19 @@ class Lab:
         Its process id is the program's own. What it leaves running ends with the lab.
         """
         line, variables = self.command(host, command)
-        return subprocess.Popen(
+        program = subprocess.Popen(
             line, env=os.environ | variables | dict(env or {}), cwd=cwd, stdout=stdout, stderr=stderr,
             stdin=subprocess.DEVNULL, text=True,
         )  # fmt: skip
+        self._programs = [(h, p) for h, p in self._programs if p.poll() is None]
+        self._programs.append((host, program))
+        return program
+
+    def _end_programs(self, hosts: Sequence[str]) -> None:
+        """By their ids: one that was started just now may not have entered its host yet."""
+        for host, program in self._programs:
+            if host in hosts and program.poll() is None:
+                program.kill()
 
     def _daemons_of(self, host: str) -> list[AnyDaemon]:
         """What should run on a host, not started."""

@@ -205,8 +205,19 @@ def test_what_a_crash_left_goes_when_a_lab_of_that_name_is_made_or_taken_down(
     name = f"t-{os.getpid()}-crashed"
     crashed = Lab(tmp_path, hosts=1, name=name)
     crashed._make()
-    command = ["sleep", "1000"]
-    left = crashed.run("h1", command)
+    left = crashed.run("h1", ["sleep", "1000"])
+    wait_until(lambda: "sleep 1000" in crashed.commands("h1").values(), "the program has entered")
     Lab(tmp_path, hosts=1, name=name).down()
     assert left.wait(10) == -signal.SIGKILL
     assert namespaces_of(name) == []
+
+
+def test_a_program_that_is_only_just_being_started_dies_with_its_host(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, hosts=1)
+    lab._make()
+    try:
+        started = [lab.run("h1", ["sleep", "1000"]) for _ in range(5)]
+        lab.kill("h1")
+        assert [program.wait(10) for program in started] == [-signal.SIGKILL] * 5
+    finally:
+        lab.down()
