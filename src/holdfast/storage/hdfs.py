@@ -61,7 +61,7 @@ class HdfsStorage(Storage):
 
     Options stand in the URL's query: ``replication`` (copies of each block), ``block_mb`` (size of a
     block, 128 unless told, so that most objects are one block), ``timeout_s`` (give an attempt up
-    when nothing has moved for so long, 20 unless told), and ``web`` (the NameNode's HTTP address,
+    when nothing has moved for so long, 10 unless told), and ``web`` (the NameNode's HTTP address,
     for :meth:`locations`; port 9870 of the NameNode's host unless told).
 
     >>> HdfsStorage("hdfs://nn:9000/ck?replication=3").url
@@ -195,7 +195,7 @@ class HdfsStorage(Storage):
         def attempt(progress: Progress) -> bool:
             temporary = self.place.path(f"{_TEMPORARY}/{os.getpid()}-{uuid.uuid4().hex}")
             left.append(temporary)
-            self._upload(temporary, view, progress)
+            self._upload(temporary, view, self._copies(left), progress)
             failpoint("storage.hdfs.before_rename")
             self._rename(temporary, path, overwrite)
             failpoint("storage.hdfs.after_rename")
@@ -213,20 +213,54 @@ class HdfsStorage(Storage):
                 self._remove(temporary)
         return written
 
-    def _upload(self, temporary: str, view: memoryview, progress: Progress) -> None:
+    def _copies(self, attempts: builtins.list[str]) -> tuple[int | None, int | None]:
+        """How many copies to write, and how many there should be in the end.
+
+        The NameNode counts on a DataNode for some time after it is gone, and the client gives up
+        when one of those it was told to write to doesn't answer. So later attempts write fewer
+        copies, and HDFS makes the others by itself. ``attempts`` names the temporary files so far.
+        """
+        wanted = self.place.replication
+        if len(attempts) == 1:
+            return wanted, wanted
+        if wanted is None:
+            # The first attempt's file tells what HDFS is configured with.
+            with contextlib.suppress(FileNotFoundError):
+                wanted = self._client().get_file_info(attempts[0]).replication
+        if wanted is None:
+            return None, None
+        return max(1, wanted - 1 if len(attempts) == 2 else 1), wanted
+
+    def _upload(
+        self,
+        temporary: str,
+        view: memoryview,
+        copies: tuple[int | None, int | None],
+        progress: Progress,
+    ) -> None:
         from hdfs_native import WriteOptions
 
+        client, (now, later) = self._client(), copies
         options = WriteOptions(
-            block_size=self.place.block_bytes, replication=self.place.replication,
-            overwrite=False, create_parent=True,
-        )  # fmt: skip
-        writer = self._client().create(temporary, options)
+            block_size=self.place.block_bytes, replication=now, overwrite=False, create_parent=True
+        )
+        # The inner writer: when an outer one that failed is collected as garbage, in whichever
+        # thread that happens, it closes itself, which can take minutes.
+        writer = client.inner.create(temporary, options)
         failpoint("storage.hdfs.write")
         for start in range(0, len(view), _CHUNK_BYTES):
             writer.write(bytes(view[start : start + _CHUNK_BYTES]))
             progress.moved()
+        if view:
+            with contextlib.suppress(NotImplementedError):  # erasure-coded folders can't
+                writer.hsync()  # onto the DataNodes' disks, not only into their memory
+        progress.moved()
         writer.close()
         progress.moved()
+        if now != later and later is not None:
+            _log.warning("%s was written with %s of %s copies for now", temporary, now, later)
+            client.set_replication(temporary, later)
+            progress.moved()
 
     def _rename(self, temporary: str, path: str, overwrite: bool) -> None:
         client = self._client()

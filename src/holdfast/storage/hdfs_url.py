@@ -9,7 +9,7 @@ from holdfast.errors import ConfigurationError
 
 __all__ = ["HdfsPlace"]
 
-_HINT = "write it as hdfs://namenode:9000/folder, if need be with ?replication=3&block_mb=128&timeout_s=20&web=http://namenode:9870"
+_HINT = "write it as hdfs://namenode:9000/folder, if need be with ?replication=3&block_mb=128&timeout_s=10&web=http://namenode:9870"
 _OPTIONS = ("replication", "block_mb", "timeout_s", "web")
 
 
@@ -60,7 +60,7 @@ class HdfsPlace:
             root="" if root == "/" else root,
             replication=_number(url, options, "replication"),
             block_bytes=(_number(url, options, "block_mb") or 128) * 2**20,
-            timeout_s=_number(url, options, "timeout_s") or 20,
+            timeout_s=_number(url, options, "timeout_s") or 10,
             web=options.get("web", f"http://{parts.hostname}:9870"),
         )
 
