@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="./run lab", description="Many hosts on this machine, with Spark and HDFS. Needs root."
     )
     parser.add_argument("--name", default="lab", help="which lab, if there are several (lab)")
+    parser.add_argument("--folder", type=Path, help="where it keeps its files (out/lab/NAME)")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_up(commands.add_parser("up", help="make a lab and start everything"))
     for name, do, words in (
@@ -78,9 +79,8 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
 
 
 def _up(options: argparse.Namespace) -> None:
-    folder = _FOLDERS / options.name
     lab = Lab(
-        folder,
+        _folder(options),
         hosts=options.hosts,
         hdfs=options.hdfs,
         rate=_rate(options.rate),
@@ -121,7 +121,7 @@ def _status(options: argparse.Namespace) -> None:
 
 def _down(options: argparse.Namespace) -> None:
     # Without a state file too: a crash may have come before it was written.
-    Lab(_FOLDERS / options.name, hosts=1, name=options.name).down()
+    Lab(_folder(options), hosts=1, name=options.name).down()
 
 
 def _program(command: str) -> str:
@@ -143,7 +143,12 @@ def _to_host(do: Callable[[Lab, str], object]) -> Callable[[argparse.Namespace],
 
 
 def _lab(options: argparse.Namespace) -> Lab:
-    return Lab.attach(_FOLDERS / options.name)
+    return Lab.attach(_folder(options))
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    folder: Path | None = options.folder
+    return _FOLDERS / options.name if folder is None else folder
 
 
 def _rate(text: str | None) -> str | None:

@@ -240,7 +240,9 @@ class Lab:
 
     def start(self, host: str) -> None:
         """Start what doesn't run on a host, e.g. after :meth:`kill`; its disk is as it was."""
-        self._start([self._known(host)])
+        if self.is_cut(host):
+            raise InputError(f"{host} is cut off and can't register", hint="heal it first")
+        self._start([host])
 
     def add_host(self) -> str:
         """One more host, up and registered; its name."""

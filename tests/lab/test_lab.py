@@ -221,3 +221,31 @@ def test_a_program_that_is_only_just_being_started_dies_with_its_host(tmp_path: 
         assert [program.wait(10) for program in started] == [-signal.SIGKILL] * 5
     finally:
         lab.down()
+
+
+def test_a_lab_by_hand(tmp_path: Path) -> None:
+    name = f"t-{os.getpid()}-hand"
+
+    def lab(*arguments: str) -> str:
+        command = [sys.executable, "-m", "bench.lab", "--name", name, "--folder", str(tmp_path)]
+        done = subprocess.run(
+            [*command, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        )
+        return done.stdout
+
+    try:
+        assert "spark://nn:7077" in lab("up", "--hosts", "1", "--rate", "100mbit")
+        assert "Worker  (known to Spark)" in lab("status")
+        assert lab("exec", "h1", "hostname") == "h1\n"
+        lab("rate", "none")
+        lab("cut", "h1")
+        assert " cut " in lab("status")
+        lab("heal", "h1")
+        lab("kill", "h1")
+        assert "Worker" not in lab("status")
+        lab("start", "h1")
+        assert "Worker  (known to Spark)" in lab("status")
+    finally:
+        lab("down")
+    assert namespaces_of(name) == []
+    assert processes_speaking_of(tmp_path) == []

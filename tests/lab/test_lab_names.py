@@ -83,7 +83,7 @@ def test_a_setup_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     [
         ({"hosts": 0}, "a lab of 0 hosts"),
         ({"executors_per_host": 3}, "3 executors can't share 2 cores"),
-        ({"racks": {"h9": "/r"}}, "h9"),
+        ({"racks": {"drv": "/r"}}, "drv"),
         ({"name": "No Name"}, "can't be the name of a lab"),
     ],
 )
