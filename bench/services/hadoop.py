@@ -68,6 +68,9 @@ _SETTINGS = {
     "dfs.namenode.avoid.write.stale.datanode": "true",
     "dfs.namenode.write.stale.datanode.ratio": "0.9",
     "dfs.namenode.heartbeat.recheck-interval": "5000",
+    # A copy that was ordered from a host which is gone is ordered again soon.
+    "dfs.namenode.reconstruction.pending.timeout-sec": "5",
+    "dfs.namenode.redundancy.interval.seconds": "1s",
     "dfs.client.socket-timeout": "3000",
     "dfs.datanode.socket.write.timeout": "3000",
     "dfs.namenode.safemode.extension": "0",
