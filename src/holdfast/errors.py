@@ -15,6 +15,7 @@ __all__ = [
     "InputError",
     "InternalError",
     "ProcessingError",
+    "StateLostError",
     "StorageError",
 ]
 
@@ -64,6 +65,15 @@ class CorruptionError(HoldfastError):
     """Bytes read back are not the bytes written, or are missing: restore from another entry."""
 
     kind = "corruption"
+
+
+class StateLostError(HoldfastError):
+    """State that no checkpoint holds yet is out of reach: go back to the last checkpoint.
+
+    A running pipeline does so by itself; only one that can't go on raises it to its user.
+    """
+
+    kind = "state-lost"
 
 
 class ProcessingError(HoldfastError):

@@ -201,6 +201,7 @@ class Coordinator:
             new_bytes=sum(size for name, size in sizes.items() if name in new),
             shared_bytes=sum(size for name, size in sizes.items() if name not in new),
             duration_ms=round((time.monotonic() - began) * 1000),
+            placement=snapshot.placement,
         )
 
     def _store_position(self, position: Mapping[str, bytes]) -> dict[str, str]:

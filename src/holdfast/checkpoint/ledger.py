@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from holdfast.checkpoint.entry import Checkpoint, EpochRecord, StagedOutput
+from holdfast.checkpoint.entry import Checkpoint, EpochRecord, PlacedPartition, StagedOutput
 from holdfast.state.expiry import TableClock
 from holdfast.state.version import Change, Version
 
@@ -33,6 +33,8 @@ class Snapshot:
     state_rows: int
     clock: TableClock | None = None
     """The times of the version's epoch."""
+    placement: tuple[PlacedPartition, ...] = ()
+    """Where the epoch's partitions ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,13 @@ class Ledger:
         self._epoch_reads: frozenset[str] | None = None
         self._queued: list[Change] = []
         self._clock = clock
+        self._placement: tuple[PlacedPartition, ...] = ()
+
+    @property
+    def placement(self) -> tuple[PlacedPartition, ...]:
+        """Where the partitions of the newest epoch ran."""
+        with self._lock:
+            return self._placement
 
     @property
     def clock(self) -> TableClock | None:
@@ -89,6 +98,7 @@ class Ledger:
         staged: Mapping[str, Sequence[StagedOutput]],
         position: Mapping[str, bytes],
         new_keys: int,
+        placement: tuple[PlacedPartition, ...] = (),
     ) -> Version:
         """Version e−1 becomes version e: all of an epoch's reports at once, or none."""
         with self._lock:
@@ -100,6 +110,7 @@ class Ledger:
             self._position = position
             self._state_rows += new_keys
             self._clock = _clock_of(record)
+            self._placement = placement
             return self._version
 
     def skip_epoch(self, record: EpochRecord, position: Mapping[str, bytes]) -> None:
@@ -144,6 +155,7 @@ class Ledger:
                 self._position,
                 self._state_rows,
                 self._clock,
+                self._placement,
             )
 
     def covered(self, entry: Checkpoint) -> None:

@@ -1,7 +1,8 @@
-"""Opens runs from the nearest tier that holds them whole.
+"""Opens runs from the nearest tier that holds them.
 
-This host's disk first; what is missing or bad there is fetched from checkpoint storage, checked
-block by block (invariant 10), and kept, so that the next task on this host finds it.
+This host's disk first. What is missing or bad there comes from checkpoint storage, checked block by
+block (invariant 10): as a whole, and kept, so that the next task on this host finds it; or, if
+only few keys are wanted and nobody should wait for the rest, block by block on demand.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
-from holdfast.errors import CorruptionError
+from holdfast.errors import CorruptionError, StateLostError
 from holdfast.state.blocks import OpenRun
 from holdfast.state.local import LocalRun, LocalRunWriter
 from holdfast.state.run import Run
@@ -28,6 +29,8 @@ logger = logging.getLogger("holdfast.recovery")
 # Memory maps of this worker process, by path. Workers are reused from epoch to epoch, and opening
 # a run again costs more than looking something up in it.
 _open: dict[Path, LocalRun] = {}
+# The same for runs that are read on demand until they are on this host's disk.
+_on_demand: dict[Path, StoredRun] = {}
 
 
 def local_path(folder: Path, run_name: str) -> Path:
@@ -35,16 +38,25 @@ def local_path(folder: Path, run_name: str) -> Path:
     return folder / f"{run_name}.run"
 
 
-def open_stored(run: Run, storage: Storage) -> StoredRun:
-    """The stored form of a run; ``CorruptionError`` if it is missing or bad."""
+def open_stored(
+    run: Run, storage: Storage, on_read: Callable[[int], None] | None = None
+) -> StoredRun:
+    """The stored form of a run; ``CorruptionError`` if it is missing or bad.
+
+    ``on_read`` is told the number of bytes of each read.
+    """
     stored = run.stored
     if stored is None:
-        raise CorruptionError(
-            f"run {run.name} of {run.table} has no stored form and its local file is gone",
+        held = ", ".join(run.local.hosts) if run.local else "nobody"
+        raise StateLostError(
+            f"run {run.name} of {run.table} is in no checkpoint yet and not on this host's disk "
+            f"(written on {held})",
             hint="restart the pipeline: it continues from the last checkpoint",
         )
 
     def read(start: int, length: int) -> bytes:
+        if on_read is not None:
+            on_read(length)
         try:
             return storage.get_range(stored.object, start, length)
         except NotFoundError:
@@ -58,32 +70,88 @@ def open_stored(run: Run, storage: Storage) -> StoredRun:
 class RunOpener:
     """Opens runs for one pipeline on one host."""
 
-    def __init__(self, folder: Path, storage: Storage, *, verify: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        storage: Storage,
+        *,
+        verify: bool = False,
+        own_claim: int | None = None,
+        touching: int | None = None,
+    ) -> None:
         self.folder = folder
         self.storage = storage
         self.verify = verify
         """Check whole local files before they are trusted: those of an earlier driver."""
+        self.own_claim = own_claim
+        """Check the blocks of runs of other claims when they are first used."""
+        self.touching = touching
+        """How many keys are wanted: if they are few, runs are not fetched as a whole. None: all."""
         self.fetched_bytes = 0
+        self.fetched: list[str] = []
+        """Names of the runs that were brought to this host's disk."""
+        self.local_bytes = 0
+        """Size of the runs that were opened on this host's disk."""
+        self._opened: dict[Path, Run] = {}
 
     def open(self, run: Run) -> OpenRun:
-        """The run, memory-mapped."""
+        """The run, memory-mapped if it is on this host's disk or worth bringing there."""
         path = local_path(self.folder, run.name)
-        known = _open.get(path)
-        if known is None:
-            known = _open[path] = self._from_disk(run, path) or self._fetch(run, path)
-        return known
+        known: OpenRun | None = _open.get(path) or self._mapped(run, path)
+        if known is not None:
+            if path not in self._opened:
+                self.local_bytes += run.size_bytes
+                self._opened[path] = run
+            return known
+        if self.touching is not None and run.stored is not None:
+            stored = _on_demand.get(path) or open_stored(run, self.storage, self._count)
+            if self.touching < len(stored.blocks):
+                _on_demand[path] = stored
+                return stored
+        return self.fetch(run)
+
+    def fetch(self, run: Run) -> LocalRun:
+        """The run, on this host's disk from now on."""
+        path = local_path(self.folder, run.name)
+        found = _open[path] = _open.get(path) or self._mapped(run, path) or self._fetch(run, path)
+        return found
 
     def keep_only(self, names: Iterable[str]) -> None:
         """Forget maps of this pipeline's runs that are not among ``names``: their files may go."""
         wanted = {local_path(self.folder, name) for name in names}
-        for path in [p for p in _open if p.parent == self.folder and p not in wanted]:
-            del _open[path]
+        for known in (_open, _on_demand):
+            for path in [p for p in known if p.parent == self.folder and p not in wanted]:
+                del known[path]
+
+    def drop_bad(self) -> list[str]:
+        """Delete opened local files that are not what was written; the names of their runs."""
+        bad = []
+        for path, run in self._opened.items():
+            try:
+                LocalRun.open(path, expected=run.local).verify()
+            except (CorruptionError, FileNotFoundError) as error:
+                logger.warning("local copy of run %s is bad and is deleted: %s", run.name, error)
+                path.unlink(missing_ok=True)
+                _open.pop(path, None)
+                bad.append(run.name)
+        return bad
+
+    def _count(self, length: int) -> None:
+        self.fetched_bytes += length
+
+    def _mapped(self, run: Run, path: Path) -> LocalRun | None:
+        found = self._from_disk(run, path)
+        if found is not None:
+            _open[path] = found
+            _on_demand.pop(path, None)
+        return found
 
     def _from_disk(self, run: Run, path: Path) -> LocalRun | None:
         if not path.exists():
             return None
         try:
-            found = LocalRun.open(path, expected=run.local)
+            foreign = self.own_claim is not None and run.claim != self.own_claim
+            found = LocalRun.open(path, expected=run.local, verify=foreign)
             if self.verify:
                 found.verify()
         except CorruptionError as error:
@@ -98,7 +166,7 @@ class RunOpener:
             found = self._from_disk(run, path)
             if found is not None:
                 return found
-            stored = open_stored(run, self.storage)
+            stored = open_stored(run, self.storage, self._count)
             writer = LocalRunWriter(path, stored.schema)
             try:
                 for index in range(len(stored.blocks)):
@@ -107,7 +175,7 @@ class RunOpener:
             except BaseException:
                 writer.abort()
                 raise
-            self.fetched_bytes += run.stored.size_bytes if run.stored else 0
+            self.fetched.append(run.name)
             return LocalRun.open(path)
 
 

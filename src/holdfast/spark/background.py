@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,8 @@ from holdfast.checkpoint.ledger import Ledger
 from holdfast.errors import HoldfastError, StorageError
 from holdfast.failpoints import failpoint
 from holdfast.recovery.opener import RunOpener, local_path
+from holdfast.spark.placed import task_host
+from holdfast.spark.site import Site
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE, HashRange, partition_range
 from holdfast.state.local import LocalRunWriter
@@ -64,12 +66,15 @@ class PieceResult(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def plan_store(version: Version, partitions: int) -> list[Piece]:
-    """The pieces that give every run without a stored form one."""
+def plan_store(version: Version, partitions: int, *, one_host: bool = True) -> list[Piece]:
+    """The pieces that give every run without a stored form one.
+
+    Unless all runs are on one host, no piece goes beyond a partition: its runs are together.
+    """
     pieces = []
     for table, segments in version.tables.items():
         unsaved = sum(s.size_bytes for s in segments if s.run.stored is None)
-        for within in _ranges(unsaved, partitions):
+        for within in _ranges(unsaved, partitions, one_host):
             present = version.segments(table, within)
             fresh = tuple(s for s in present if s.run.stored is None)
             if fresh:
@@ -77,12 +82,12 @@ def plan_store(version: Version, partitions: int) -> list[Piece]:
     return pieces
 
 
-def plan_compaction(version: Version, partitions: int) -> list[Piece]:
+def plan_compaction(version: Version, partitions: int, *, one_host: bool = True) -> list[Piece]:
     """The pieces that merge stored runs wherever too many of a size have gathered."""
     pieces = []
     for table, segments in version.tables.items():
         size = sum(s.size_bytes for s in segments)
-        for within in _ranges(size, partitions):
+        for within in _ranges(size, partitions, one_host):
             present = version.segments(table, within)
             stored = [s for s in present if s.run.stored is not None]
             chosen = plan_merge(stored)
@@ -94,11 +99,11 @@ def plan_compaction(version: Version, partitions: int) -> list[Piece]:
     return pieces
 
 
-def _ranges(size_bytes: int, partitions: int) -> list[HashRange]:
-    if size_bytes <= _SMALL_BYTES:
+def _ranges(size_bytes: int, partitions: int, one_host: bool) -> list[HashRange]:
+    if one_host and size_bytes <= _SMALL_BYTES:
         return [FULL_RANGE]
     ranges = [partition_range(p, partitions) for p in range(partitions)]
-    each = -(-size_bytes // (_PIECE_BYTES * partitions))
+    each = max(1, -(-size_bytes // (_PIECE_BYTES * partitions)))
     return [part for whole in ranges for part in whole.split(each)]
 
 
@@ -111,24 +116,27 @@ class BackgroundJobs:
     storage: Storage
     schemas: dict[str, TableSchema]
     claim: int
-    folder: Path
+    site: Site
     host: str
     partitions: int
 
     def store(self, version: Version, clock: TableClock | None) -> StoreResult:
         """See :class:`holdfast.checkpoint.coordinator.Storer`."""
-        return self._run(plan_store(version, self.partitions), "store", clock)
+        return self._run(self._pieces(plan_store, version), "store", clock)
 
     def compact(self) -> int:
         """Merge stored runs of the newest version where worthwhile; how many runs were made."""
         # The clock first: a version may be newer than it, never older.
         clock = self.ledger.clock
-        pieces = plan_compaction(self.ledger.version, self.partitions)
+        pieces = self._pieces(plan_compaction, self.ledger.version)
         result = self._run(pieces, "merge", clock)
         self.ledger.install(result.changes)
         if result.error is not None:
             logger.warning("merging runs failed and will be tried again: %s", result.error)
         return len(result.changes)
+
+    def _pieces(self, plan: Callable[..., list[Piece]], version: Version) -> list[Piece]:
+        return plan(version, self.partitions, one_host=self.site.one_host)
 
     def _run(self, pieces: Sequence[Piece], what: str, clock: TableClock | None) -> StoreResult:
         if not pieces:
@@ -150,6 +158,7 @@ class BackgroundJobs:
             changes.append(
                 Change(piece.table, piece.range, inputs, result.run, parts=piece.segments)
             )
+        self.site.learn(changes, {})
         failed = StorageError("; ".join(errors)) if errors else None
         return StoreResult(tuple(changes), failed)
 
@@ -160,34 +169,34 @@ class BackgroundJobs:
             tuple(pieces),
             self.schemas,
             self.storage,
-            self.folder,
+            self.site.folder,
             self.claim,
             self.host,
             clock,
         )
         size = sum(s.size_bytes for piece in pieces for s in piece.segments)
-        if size <= _SMALL_BYTES and self._local():
+        if size <= _SMALL_BYTES and self.site.one_host:
             # Cheaper here than a Spark job, and the driver is on the host that holds the runs.
             try:
                 return [work.do(index) for index in range(len(pieces))]
             finally:
                 # No task will do it here, and each open run is a file descriptor.
-                RunOpener(self.folder, self.storage).keep_only(())
+                RunOpener(work.folder, self.storage).keep_only(())
         context = self.spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
         context.setJobDescription(f"holdfast: {what} {len(pieces)} pieces, {size >> 20} MiB")
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
+                here = replace(work, host=task_host() or work.host)
                 for index in batch.column(0).to_pylist():
-                    encoded = msgspec.json.encode(work.do(index))
+                    encoded = msgspec.json.encode(here.do(index))
                     yield pa.RecordBatch.from_pydict({"result": pa.array([encoded], pa.binary())})
 
-        frame = self.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(task, "result binary")
-        return [msgspec.json.decode(bytes(row[0]), type=PieceResult) for row in frame.collect()]
-
-    def _local(self) -> bool:
-        return str(self.spark.sparkContext.master).startswith("local[")
+        hosts = [self.site.holder(s.run for s in piece.segments) for piece in pieces]
+        numbers = self.site.placed(self.spark.range(0, len(pieces), 1, len(pieces)), hosts)
+        results = numbers.mapInArrow(task, "result binary").collect()
+        return [msgspec.json.decode(bytes(row[0]), type=PieceResult) for row in results]
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.util import PythonEvalType
 
-from holdfast.checkpoint.entry import EpochRecord, StagedOutput
+from holdfast.checkpoint.entry import EpochRecord, PlacedPartition, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.time import PipelineTime
 from holdfast.errors import InternalError
@@ -27,10 +29,12 @@ from holdfast.failpoints import failpoint
 from holdfast.operators.base import Clock
 from holdfast.sinks.base import Stager
 from holdfast.spark.pacing import Pacing, Shape
+from holdfast.spark.placed import task_host
 from holdfast.spark.plan import Plan
 from holdfast.spark.session import QUERY_SETTINGS
+from holdfast.spark.site import Placement, Site
 from holdfast.spark.task import TaskReport, TaskSpec, run_task
-from holdfast.state.hashing import FULL_RANGE
+from holdfast.state.hashing import FULL_RANGE, partition_range
 from holdfast.state.version import Version
 from holdfast.storage import Storage
 
@@ -92,6 +96,8 @@ class EpochProgress:
     """What user code counted with ``ctx.metrics``."""
     last_checkpoint: int | None = None
     """The newest epoch that a log entry holds."""
+    placement: tuple[PlacedPartition, ...] = ()
+    """On a cluster: per partition where it ran, why, and what it read from where."""
 
 
 @dataclass
@@ -102,12 +108,11 @@ class EpochLoop:
     ledger: Ledger
     storage: Storage
     claim: int
-    folder: Path
+    site: Site
     stagers: Mapping[str, Stager]
     pacing: Pacing
     reports: Reports
     memory_bytes: int
-    retire_local: Callable[[], None]
     time: PipelineTime
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Which sinks get a side output, and its name."""
@@ -120,7 +125,21 @@ class EpochLoop:
     def run(
         self, batch: DataFrame, record: EpochRecord, position: Mapping[str, bytes]
     ) -> EpochProgress:
-        """Process one micro-batch: version e−1 becomes version e, or nothing happens."""
+        """Process one micro-batch: version e−1 becomes version e, or nothing happens.
+
+        A host may be lost on the way: the same epoch is then run again, elsewhere.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return self._attempt(batch, record, position)
+            except (PySparkException, Py4JError) as error:
+                self.site.failed(error, attempt)
+
+    def _attempt(
+        self, batch: DataFrame, record: EpochRecord, position: Mapping[str, bytes]
+    ) -> EpochProgress:
         began = time.perf_counter()
         self._configure(batch)
         clock = Clock(
@@ -132,11 +151,12 @@ class EpochLoop:
         )
         shape = self._shape(batch)
         with self.ledger.epoch() as (version, mergeable):
-            spec = self._spec(clock, shape, version, mergeable)
+            placement = self.site.place(version, shape.partitions)
+            spec = self._spec(clock, shape, version, mergeable, placement)
             self.reports.take()
             frame, source_rows = self._lifted(batch, shape, first=version.epoch < 0)
             job = _map_in_arrow(
-                self.plan.partitioned(frame, shape),
+                self.site.placed(self.plan.partitioned(frame, shape), placement.hosts),
                 self.plan.operator.input_schema.names,
                 _task_function(spec, self.reports.accumulator),
             )
@@ -144,17 +164,21 @@ class EpochLoop:
             planned = time.perf_counter()
             rdd.count()
             ran = time.perf_counter()
-            reports = _complete(self.reports.take(), record.epoch, shape.partitions)
+            reports = _complete(self.reports.take(), spec, shape.partitions)
             rows = source_rows() if source_rows is not None else sum(r.rows for r in reports)
             failpoint("epoch.before_record")
-            self._record(record, reports, position, rows)
+            self.site.learn(
+                (change for report in reports for change in report.changes),
+                _fetched(reports),
+            )
+            self._record(record, reports, position, rows, _places(placement, reports))
         self.pacing.learn(
             received=sum(r.rows for r in reports),
             keys=sum(r.keys for r in reports),
             source_rows=rows,
             work_s=sum(r.seconds.get("state", 0.0) for r in reports),
         )
-        self.retire_local()
+        self.site.retire(self.ledger.version, self.ledger.live_runs())
         seconds = {"plan": planned - began, "job": ran - planned}
         for report in reports:
             for phase, spent in report.seconds.items():
@@ -180,7 +204,12 @@ class EpochLoop:
             self._configured = True
 
     def _spec(
-        self, clock: Clock, shape: Shape, version: Version, mergeable: frozenset[str]
+        self,
+        clock: Clock,
+        shape: Shape,
+        version: Version,
+        mergeable: frozenset[str],
+        placement: Placement,
     ) -> TaskSpec:
         tables = [schema.table for schema in self.plan.operator.tables]
         return TaskSpec(
@@ -188,7 +217,7 @@ class EpochLoop:
             clock=clock,
             partitions=shape.partitions,
             claim=self.claim,
-            folder=self.folder,
+            folder=self.site.folder,
             storage=self.storage,
             host=self.host,
             segments={table: version.segments(table, FULL_RANGE) for table in tables},
@@ -196,6 +225,9 @@ class EpochLoop:
             stagers=self.stagers,
             memory_bytes=self.memory_bytes,
             outputs=self.outputs,
+            job=uuid.uuid4().hex[:16],
+            on_demand=not self.site.one_host,
+            retired=placement.retired,
         )
 
     def _lifted(
@@ -225,6 +257,7 @@ class EpochLoop:
         reports: list[TaskReport],
         position: Mapping[str, bytes],
         rows: int,
+        placement: tuple[PlacedPartition, ...],
     ) -> None:
         staged: dict[str, list[StagedOutput]] = {}
         for report in reports:
@@ -245,6 +278,7 @@ class EpochLoop:
             staged,
             position,
             sum(r.new_keys for r in reports),
+            placement,
         )
 
     def _progress(
@@ -274,6 +308,7 @@ class EpochLoop:
             watermark_ms=record.watermark_ms,
             late_rows=sum(r.late_rows for r in reports),
             metrics=metrics,
+            placement=self.ledger.placement,
         )
 
 
@@ -281,7 +316,8 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        report = run_task(spec, context.partitionId(), batches)
+        here = replace(spec, host=task_host() or spec.host)
+        report = run_task(here, context.partitionId(), batches)
         accumulator.add([msgspec.json.encode(report)])
         return iter(())
 
@@ -296,13 +332,45 @@ def _map_in_arrow(frame: DataFrame, names: list[str], task: ArrowFunction) -> An
     return frame._jdf.mapInArrow(function(*columns)._jc, False, None)
 
 
-def _complete(reports: list[TaskReport], epoch: int, partitions: int) -> list[TaskReport]:
+def _complete(reports: list[TaskReport], spec: TaskSpec, partitions: int) -> list[TaskReport]:
     """One report per partition; a version is recorded only if every partition has reported."""
     first: dict[int, TaskReport] = {}
     for report in reports:
-        if report.epoch == epoch:
+        if report.job == spec.job:
             first.setdefault(report.partition, report)
     missing = set(range(partitions)) - set(first)
     if missing:
-        raise InternalError(f"epoch {epoch}: partitions {sorted(missing)} did not report")
+        raise InternalError(
+            f"epoch {spec.clock.epoch}: partitions {sorted(missing)} did not report"
+        )
     return [first[partition] for partition in sorted(first)]
+
+
+def _fetched(reports: list[TaskReport]) -> dict[str, list[str]]:
+    """Per host the runs that its tasks brought to its disk."""
+    by_host: dict[str, list[str]] = {}
+    for report in reports:
+        by_host.setdefault(report.host, []).extend(report.fetched)
+    return by_host
+
+
+def _places(placement: Placement, reports: list[TaskReport]) -> tuple[PlacedPartition, ...]:
+    """Where the partitions ran; nothing if there was no choice."""
+    places = []
+    for assignment, report in zip(placement.assignments, reports, strict=False):
+        # What storage gave counts as near if the planner knew of a replica on that host.
+        near = assignment.host == report.host and not assignment.remote_bytes
+        why = assignment.why
+        if assignment.host != report.host:
+            why = f"Spark ran it here instead of on {assignment.host}"
+        places.append(
+            PlacedPartition(
+                report.partition,
+                partition_range(report.partition, len(reports)),
+                report.host,
+                why,
+                report.local_bytes + (report.fetched_bytes if near else 0),
+                0 if near else report.fetched_bytes,
+            )
+        )
+    return tuple(places)

@@ -39,9 +39,16 @@ class Pacing:
     """
 
     def __init__(
-        self, partitions: int, *, must_preaggregate: bool = False, may_preaggregate: bool = True
+        self,
+        partitions: int,
+        *,
+        must_preaggregate: bool = False,
+        may_preaggregate: bool = True,
+        fixed: bool = False,
     ) -> None:
         self.partitions = partitions
+        self.fixed = fixed
+        """Always all partitions."""
         self.must_preaggregate = must_preaggregate
         self.may_preaggregate = may_preaggregate
         self._received: int | None = None
@@ -56,11 +63,13 @@ class Pacing:
         if self._source_rows < _TINY_ROWS and input_partitions > _TINY_INPUT_PARTITIONS:
             # Little came last time, but Spark has cut this input in many parts: there is much of it.
             return Shape(self.partitions, self.must_preaggregate, shuffle=True)
+        pays = self.may_preaggregate and self._ratio is not None and self._ratio < _WORTHWHILE
+        if self.fixed:
+            return Shape(self.partitions, self.must_preaggregate or pays, shuffle=True)
         wanted = math.ceil(self._work_s / _WORK_PER_TASK_S)
         if self._source_rows < _TINY_ROWS and wanted < 2:
             return Shape(1, self.must_preaggregate, shuffle=False)
         wanted = max(wanted, math.ceil(self._received / _ROWS_PER_TASK))
-        pays = self.may_preaggregate and self._ratio is not None and self._ratio < _WORTHWHILE
         return Shape(min(self.partitions, max(1, wanted)), self.must_preaggregate or pays, True)
 
     def learn(self, *, received: int, keys: int, source_rows: int, work_s: float = 0.0) -> None:

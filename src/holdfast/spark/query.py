@@ -16,14 +16,24 @@ from pyspark.sql import DataFrame
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.entry import Checkpoint, EpochRecord
 from holdfast.checkpoint.ledger import Ahead, Ledger
-from holdfast.errors import FencedError, HoldfastError, InternalError, ProcessingError
+from holdfast.errors import (
+    FencedError,
+    HoldfastError,
+    InputError,
+    InternalError,
+    ProcessingError,
+    StateLostError,
+)
 from holdfast.failpoints import failpoint
 from holdfast.spark.epoch import EpochLoop, EpochProgress
 from holdfast.spark.options import Options
+from holdfast.spark.recovering import Recovery
 from holdfast.spark.scratch import ScratchReader
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from holdfast.spark.cluster import ClusterSite
 
 __all__ = ["Query", "QueryParts", "QueryStatus"]
 
@@ -32,6 +42,7 @@ logger = logging.getLogger("holdfast.query")
 _KEEP_PROGRESS = 1000
 _FENCE_CHECK_S = 1.0
 _RETRY_S = 1.0
+_LONG_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,10 @@ class QueryParts:
     now_ms: Callable[[], int]
     ticks: bool
     """Whether the last source only keeps time: an epoch in which no other moved has no input."""
+    begin: Callable[[Callable[[DataFrame, int], None]], StreamingQuery]
+    """Starts Spark's query with a function for its batches."""
+    cluster: ClusterSite | None
+    """The hosts, if there are several."""
 
 
 class Query:
@@ -74,11 +89,14 @@ class Query:
     driver has taken over, and one waits for the end.
     """
 
-    def __init__(self, parts: QueryParts) -> None:
-        self._parts = parts
-        self._options = parts.options
-        self._ledger = parts.ledger
-        self._coordinator = parts.coordinator
+    def __init__(self, parts: QueryParts, renew: Callable[[], QueryParts]) -> None:
+        self._use(parts)
+        self._renew = renew
+        self._renewing = threading.RLock()
+        """Held while parts are replaced, and by whoever must not see that happen."""
+        self._lost: StateLostError | None = None
+        self._recoveries: list[Recovery] = []
+        self._epoch_began = time.monotonic()
         self._progress: deque[EpochProgress] = deque(maxlen=_KEEP_PROGRESS)
         self._failure: HoldfastError | None = None
         self._waiting: str | None = None
@@ -91,6 +109,12 @@ class Query:
         self._steps = threading.Semaphore(0)
         self._epochs_done = 0
         self._spark_query: StreamingQuery | None = None
+
+    def _use(self, parts: QueryParts) -> None:
+        self._parts = parts
+        self._options = parts.options
+        self._ledger = parts.ledger
+        self._coordinator = parts.coordinator
 
     # ---- what users call
 
@@ -109,6 +133,11 @@ class Query:
         """The last thousand epochs, oldest first."""
         last = self._last_checkpoint_epoch()
         return [replace(p, last_checkpoint=last) for p in list(self._progress)]
+
+    @property
+    def recoveries(self) -> list[Recovery]:
+        """Each time the pipeline went back to its last checkpoint, oldest first."""
+        return list(self._recoveries)
 
     @property
     def exception(self) -> HoldfastError | None:
@@ -173,14 +202,46 @@ class Query:
 
     def process_all_available(self) -> None:
         """Wait until all input that is there now is processed and published."""
-        try:
-            self._started.processAllAvailable()
-        except Exception:
-            # Spark's report of a failed query; ours says more and comes below.
-            self._done.wait(60)
-            self._raise_failure()
-            raise
-        self.checkpoint()
+        while True:
+            query = self._started
+            try:
+                query.processAllAvailable()
+            except Exception:
+                # Spark's report of a failed query: ours says more, or the pipeline recovers.
+                self._wait_past(query)
+                self._raise_failure()
+                if self._spark_query is query:
+                    raise
+                continue
+            self.checkpoint()
+            if self._spark_query is query and self._lost is None:
+                return
+
+    def _wait_past(self, query: StreamingQuery) -> None:
+        """Wait until another query of Spark's runs instead of this one, or none ever will."""
+        with self._wake:
+            self._wake.wait_for(
+                lambda: self._done.is_set() or self._spark_query is not query, _LONG_S
+            )
+
+    def drain(self, host: str) -> None:
+        """Have a host's partitions run elsewhere from the next epoch on, so that it can be stopped.
+
+        Returns when no partition needs the host any more.
+        """
+        cluster = self._parts.cluster
+        if cluster is None:
+            raise InputError("only a pipeline on a cluster has hosts to drain")
+        cluster.health.drain(host)
+        self._hand_over()
+
+    def undrain(self, host: str) -> None:
+        """Let a host have partitions again."""
+        cluster = self._parts.cluster
+        if cluster is None:
+            raise InputError("only a pipeline on a cluster has hosts to drain")
+        cluster.health.undrain(host)
+        self._hand_over()
 
     def stop(self) -> None:
         """End the epoch in hand, take a last checkpoint, and stop."""
@@ -201,9 +262,11 @@ class Query:
 
     # ---- threads
 
-    def _start(self, begin: Callable[[Callable[[DataFrame, int], None]], StreamingQuery]) -> None:
-        self._spark_query = begin(self._on_batch)
-        targets = (self._take_checkpoints, self._watch_fence, self._wait_for_end)
+    def _start(self) -> None:
+        self._spark_query = self._parts.begin(self._on_batch)
+        targets = [self._take_checkpoints, self._watch_fence, self._wait_for_end]
+        if self._parts.cluster is not None:
+            targets.append(self._fetch_runs)
         self._threads = [
             InheritableThread(target=target, daemon=True, name=f"holdfast-{self.name}")
             for target in targets
@@ -225,10 +288,13 @@ class Query:
             self._steps.acquire()
         self._wait_while_ahead()
         with self._epoch_lock:
-            ending = self._stopping.is_set() or self._failure is not None
+            ending = self._ending
             try:
                 if not ending:
                     self._run_epoch(batch, epoch)
+            except StateLostError as error:
+                self._lose(error)
+                raise
             except HoldfastError as error:
                 self._fail(error)
                 raise
@@ -238,10 +304,15 @@ class Query:
             return
         self._epochs_done += 1
 
+    @property
+    def _ending(self) -> bool:
+        """Whether no further epoch may begin: the pipeline stops, has failed, or goes back."""
+        return self._stopping.is_set() or self._failure is not None or self._lost is not None
+
     def _skipped(self, epoch: int) -> bool:
         """Pass over an epoch without input, unless a timer is due or it is about to end."""
         with self._epoch_lock:
-            if self._stopping.is_set() or self._failure is not None:
+            if self._ending:
                 return False
             record = self._record(epoch)
             if self._parts.loop.is_due(record):
@@ -256,10 +327,13 @@ class Query:
     def _run_epoch(self, batch: DataFrame, epoch: int) -> None:
         record = self._record(epoch)
         position = self._parts.scratch.read(epoch)
+        self._epoch_began = time.monotonic()
         failpoint("epoch.start")
         progress = self._parts.loop.run(batch, record, position)
         failpoint("epoch.recorded")
         self._progress.append(progress)
+        if self._recoveries:
+            self._recoveries[-1].epoch_done(epoch)
         if self._options.every_epoch:
             self._until_durable(epoch)
 
@@ -285,7 +359,7 @@ class Query:
 
     def _wait_while_ahead(self) -> None:
         """Hold the next epoch while processing is too far ahead of the log."""
-        while not self._stopping.is_set() and self._failure is None:
+        while not self._ending:
             why = self._too_far_ahead()
             if why is None:
                 break
@@ -327,12 +401,15 @@ class Query:
 
     def _checkpoint_once(self, asked: int) -> None:
         try:
-            entry = self._coordinator.checkpoint()
+            with self._renewing:
+                entry = self._coordinator.checkpoint()
+                self._check_reachable()
             with self._wake:
                 self._answered = max(self._answered, asked)
                 self._wake.notify_all()
-            if entry is not None and not self._stopping.is_set():
-                self._parts.compact()
+            if entry is not None and not self._ending:
+                with self._renewing:
+                    self._parts.compact()
         except Exception as error:  # noqa: BLE001 - a thread that dies silently would stop checkpoints
             self._fail(error if isinstance(error, HoldfastError) else _unexpected(error))
             with self._wake:
@@ -343,7 +420,8 @@ class Query:
     def _watch_fence(self) -> None:
         while not self._done.wait(_FENCE_CHECK_S):
             try:
-                self._coordinator.log.check_not_fenced()
+                with self._renewing:
+                    self._coordinator.log.check_not_fenced()
             except FencedError as error:
                 self._fail(error)
                 self._started.stop()
@@ -352,11 +430,14 @@ class Query:
                 logger.warning("could not check whether another driver took over: %s", error)
 
     def _wait_for_end(self) -> None:
-        try:
-            self._started.awaitTermination()
-        except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
-            if not self._stopping.is_set() or self._failure is not None:
-                self._fail(self._explained(error))
+        self._wait_for_spark()
+        while self._lost is not None and not self._stopping.is_set() and self._failure is None:
+            try:
+                self._recover(self._lost)
+            except Exception as error:  # noqa: BLE001 - the pipeline ends with it
+                self._fail(error if isinstance(error, HoldfastError) else self._explained(error))
+                break
+            self._wait_for_spark()
         try:
             if not isinstance(self._failure, FencedError):
                 self._finish()
@@ -365,6 +446,76 @@ class Query:
             self._done.set()
             with self._wake:
                 self._wake.notify_all()
+
+    def _wait_for_spark(self) -> None:
+        try:
+            self._started.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
+            if self._lost is None and (not self._stopping.is_set() or self._failure is not None):
+                self._fail(self._explained(error))
+
+    # ---- going back to the last checkpoint
+
+    def _lose(self, error: StateLostError) -> None:
+        """State is gone that no checkpoint holds: no epoch may begin before it is recovered."""
+        if self._lost is None:
+            self._lost = error
+            recovery = Recovery(error.message, self._ledger.version.epoch, self._epoch_began)
+            recovery.step("detect")
+            self._recoveries.append(recovery)
+            logger.warning("pipeline %s goes back to its last checkpoint: %s", self.name, error)
+
+    def _check_reachable(self) -> None:
+        """A checkpoint may be the first to notice that unsaved runs are gone."""
+        cluster = self._parts.cluster
+        if cluster is None or self._coordinator.last_error is None:
+            return
+        gone = cluster.lost(self._ledger.version)
+        if gone is not None:
+            self._lose(StateLostError(gone))
+            self._started.stop()
+
+    def _recover(self, lost: StateLostError) -> None:
+        """Claim anew and continue after the last checkpoint, on the hosts that are left."""
+        recovery = self._recoveries[-1]
+        recovery.step("stop")
+        with self._renewing:
+            self._parts.close()
+            self._use(self._renew())
+            self._lost = None
+            recovery.step("open")
+            self._spark_query = self._parts.begin(self._on_batch)
+        with self._wake:
+            self._wake.notify_all()
+        logger.info("pipeline %s has recovered: %s", self.name, recovery)
+        del lost
+
+    def _fetch_runs(self) -> None:
+        """Bring runs to the hosts that need them, beside the epochs."""
+        while not self._done.is_set():
+            cluster = self._parts.cluster
+            assert cluster is not None
+            if not cluster.wants_runs.wait(_FENCE_CHECK_S) or self._ending:
+                self._done.wait(0.05)
+                continue
+            try:
+                left = cluster.fetch_missing(self._ledger.version)
+            except Exception as error:  # noqa: BLE001 - epochs can do without, and it is tried again
+                logger.warning("runs could not be fetched ahead, will be tried again: %s", error)
+                self._done.wait(_RETRY_S)
+                continue
+            if not left and not cluster.missing(self._ledger.version):
+                cluster.wants_runs.clear()
+                if self._recoveries and "fetch" not in self._recoveries[-1].seconds:
+                    self._recoveries[-1].fetched()
+
+    def _hand_over(self) -> None:
+        """Between two epochs: put all state into a checkpoint, then plan anew."""
+        cluster = self._parts.cluster
+        assert cluster is not None
+        with self._epoch_lock:
+            self.checkpoint()
+            cluster.replan()
 
     def _finish(self) -> None:
         """A last checkpoint: all that was processed is published."""

@@ -23,7 +23,14 @@ from holdfast.state.run import Run
 from holdfast.state.schema import TableSchema
 from holdfast.storage import NotFoundError, Storage
 
-__all__ = ["check_program", "check_sinks", "continue_states", "prepare_runs", "read_position"]
+__all__ = [
+    "check_program",
+    "check_sinks",
+    "check_stored",
+    "continue_states",
+    "prepare_runs",
+    "read_position",
+]
 
 
 def check_program(entry: Checkpoint, operator: Operator) -> None:
@@ -100,6 +107,26 @@ def prepare_runs(entry: Checkpoint, state: LogState, storage: Storage, files: Lo
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
+
+
+def check_stored(entry: Checkpoint, state: LogState, storage: Storage) -> None:
+    """Raise unless every run of an entry is in storage, as far as its footer tells.
+
+    On a cluster nobody reads all of the state before the pipeline runs: blocks are checked as they
+    are used.
+    """
+
+    def opened(run: Run) -> CorruptionError | None:
+        try:
+            open_stored(run, storage)
+        except CorruptionError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(8) as pool:
+        bad = [error for error in pool.map(opened, entry.runs) if error is not None]
+    if bad:
+        raise _unusable(entry, bad, state, storage)
 
 
 def _link_existing(run: Run, files: LocalFiles, folder: Path) -> None:

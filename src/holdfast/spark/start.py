@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,13 @@ from holdfast.checkpoint.retention import finish_collection
 from holdfast.checkpoint.time import PipelineTime
 from holdfast.errors import ConfigurationError
 from holdfast.failpoints import failpoint
+from holdfast.recovery.health import HostHealth
 from holdfast.sinks.base import Sink, SinkContext
 from holdfast.spark.background import BackgroundJobs
+from holdfast.spark.cluster import ClusterSite
 from holdfast.spark.epoch import EpochLoop, Reports
+from holdfast.spark.executors import check_executors, send_holdfast
+from holdfast.spark.hosts import is_cluster
 from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
 from holdfast.spark.pacing import Pacing
@@ -32,12 +36,14 @@ from holdfast.spark.query import Query, QueryParts
 from holdfast.spark.restore import (
     check_program,
     check_sinks,
+    check_stored,
     continue_states,
     prepare_runs,
     read_position,
 )
 from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
 from holdfast.spark.session import own_session, with_ticks
+from holdfast.spark.site import LocalSite
 from holdfast.spark.types import spark_schema
 from holdfast.state.expiry import TableClock
 from holdfast.state.version import Version
@@ -47,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.stream import Pipeline
@@ -83,12 +89,27 @@ class _Validated:
 
 def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
     """Start or continue a pipeline."""
-    began = time.perf_counter()
     sinks = {f"sink-{index}": sink for index, sink in enumerate(pipeline.sinks)}
     sinks |= {f"{_SIDE}{name}": sink for name, sink in pipeline.side_outputs.items()}
+    health = HostHealth()
+
+    def renew() -> QueryParts:
+        # An entry to start from was meant for the first start only.
+        return _begun(pipeline, replace(options, from_entry=None), sinks, health)
+
+    query = Query(_begun(pipeline, options, sinks, health), renew)
+    query._start()
+    return query
+
+
+def _begun(
+    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], health: HostHealth
+) -> QueryParts:
+    """Take the pipeline over and put together what runs it."""
+    began = time.perf_counter()
     valid, log = _claimed(pipeline, options, sinks)
     failpoint("start.claimed")
-    query = _assemble(pipeline, options, sinks, valid, log)
+    parts = _assemble(pipeline, options, sinks, valid, log, health)
     logger.info(
         "pipeline %s: claim %d, continues after epoch %d, ready in %.2f s",
         options.name,
@@ -96,7 +117,7 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
         valid.epoch,
         time.perf_counter() - began,
     )
-    return query
+    return parts
 
 
 def _claimed(
@@ -150,20 +171,45 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
     for sink_id, sink in sinks.items():
         sink.validate(_context(options, sink_id, 0, storage, plan))
     files = LocalFiles(options.local_dir, options.name, storage.url)
-    files.check()
+    cluster = is_cluster(pipeline.source.frame.sparkSession.sparkContext)
+    if not cluster:
+        files.check()
     epoch, position, prepared = -1, {}, None
     if entry is not None:
         newest = state.last_checkpoint
         assert newest is not None
         epoch = newest.epoch
         position = renumbered(read_position(entry, storage), entry.epoch, epoch)
-        prepared = prepare_runs(entry, state, storage, files)
+        if cluster:
+            check_stored(entry, state, storage)
+        else:
+            prepared = prepare_runs(entry, state, storage, files)
     return _Validated(plan, storage, state, entry, epoch, position, files, prepared)
 
 
+def _open_site(
+    spark: SparkSession, valid: _Validated, claim: int, version: Version, health: HostHealth
+) -> LocalSite | ClusterSite:
+    """The place where tasks will run, with what it still has of the state."""
+    context = spark.sparkContext
+    if not is_cluster(context):
+        valid.files.open(claim, valid.prepared)
+        return LocalSite(valid.files)
+    send_holdfast(context)
+    site = ClusterSite(context, valid.storage, valid.files.root, health)
+    check_executors(context, [host.name for host in site.wait_for_hosts()])
+    site.open(claim, version)
+    return site
+
+
 def _assemble(
-    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], valid: _Validated, log: Log
-) -> Query:
+    pipeline: Pipeline,
+    options: Options,
+    sinks: dict[str, Sink],
+    valid: _Validated,
+    log: Log,
+    health: HostHealth,
+) -> QueryParts:
     plan, storage, entry = valid.plan, valid.storage, valid.entry
     frame = own_session(pipeline.source.frame)
     ticks = plan.operator.needs_ticks
@@ -177,12 +223,13 @@ def _assemble(
     known = {schema.table for schema in plan.operator.tables}
     tables = {t: s for t, s in (entry.version().tables if entry else {}).items() if t in known}
     last = entry.epochs[-1] if entry and entry.epochs else None
+    version = Version(valid.epoch, tables)
     ledger = Ledger(
-        Version(valid.epoch, tables),
+        version,
         entry.state_rows if entry else 0,
         TableClock(last.processing_time_ms, last.watermark_ms) if last else None,
     )
-    valid.files.open(log.claim_number, valid.prepared)
+    site = _open_site(spark, valid, log.claim_number, version, health)
     partitions = options.partitions or spark.sparkContext.defaultParallelism
     host = socket.gethostname()
     for sink_id, sink in sinks.items():
@@ -193,7 +240,7 @@ def _assemble(
         storage,
         {schema.table: schema for schema in plan.operator.tables},
         log.claim_number,
-        valid.files.folder,
+        site,
         host,
         partitions,
     )
@@ -217,26 +264,22 @@ def _assemble(
     scratch = Path(tempfile.mkdtemp(prefix="holdfast-scratch-"))
     build_scratch(scratch, valid.position)
 
-    def retire_local() -> None:
-        live = ledger.live_runs()
-        valid.files.known(ledger.version.runs())
-        valid.files.retire(live)
-
     loop = EpochLoop(
         plan,
         ledger,
         storage,
         log.claim_number,
-        valid.files.folder,
+        site,
         {sink_id: sink.stager() for sink_id, sink in sinks.items()},
         Pacing(
             partitions,
             must_preaggregate=plan.must_preaggregate,
             may_preaggregate=plan.may_preaggregate,
+            # With fewer tasks a task would need state that only other hosts have.
+            fixed=not site.one_host,
         ),
         Reports(spark.sparkContext),
         options.memory_bytes,
-        retire_local,
         PipelineTime(pipeline.source.watermarks, last),
         {sink_id: sink_id.removeprefix(_SIDE) for sink_id in sinks if sink_id.startswith(_SIDE)},
         host=host,
@@ -247,21 +290,19 @@ def _assemble(
             sink.close()
         shutil.rmtree(scratch, ignore_errors=True)
 
-    query = Query(
-        QueryParts(
-            options,
-            ledger,
-            coordinator,
-            loop,
-            ScratchReader(scratch),
-            jobs.compact,
-            close,
-            now_ms,
-            ticks,
-        )
+    return QueryParts(
+        options,
+        ledger,
+        coordinator,
+        loop,
+        ScratchReader(scratch),
+        jobs.compact,
+        close,
+        now_ms,
+        ticks,
+        lambda on_batch: _begin(frame, options, scratch, on_batch),
+        site if isinstance(site, ClusterSite) else None,
     )
-    query._start(lambda on_batch: _begin(frame, options, scratch, on_batch))
-    return query
 
 
 def _teller(pipeline: Pipeline) -> Callable[[CheckpointEvent], None]:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.checkpoint.entry import StagedOutput
+from holdfast.errors import CorruptionError
 from holdfast.failpoints import failpoint
 from holdfast.operators.base import Clock, Operator, Place, Session, Update
 from holdfast.recovery.opener import RunOpener, local_path
@@ -66,6 +67,12 @@ class TaskSpec:
     memory_bytes: int
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Which sinks get a side output instead of the main one, and its name."""
+    job: str = ""
+    """Names the attempt at the epoch: reports of an earlier one don't count."""
+    on_demand: bool = False
+    """Whether runs that are not on the task's host may be read block by block."""
+    retired: tuple[str, ...] = ()
+    """Runs whose local files may go."""
 
 
 class TaskReport(msgspec.Struct, frozen=True):
@@ -90,6 +97,12 @@ class TaskReport(msgspec.Struct, frozen=True):
     late_rows: int = 0
     metrics: dict[str, float] = {}
     """What user code counted."""
+    job: str = ""
+    host: str = ""
+    local_bytes: int = 0
+    """Size of the runs that were on the host's disk."""
+    fetched: tuple[str, ...] = ()
+    """Runs that are on the host's disk now and were not before."""
 
 
 def run_task(spec: TaskSpec, partition: int, batches: Iterable[pa.RecordBatch]) -> TaskReport:
@@ -97,6 +110,11 @@ def run_task(spec: TaskSpec, partition: int, batches: Iterable[pa.RecordBatch]) 
     task = _Task(spec, partition)
     try:
         return task.run(batches)
+    except CorruptionError:
+        # Spark will try again: what is bad on this disk must not be found again.
+        task.opener.drop_bad()
+        task.abort()
+        raise
     except BaseException:
         task.abort()
         raise
@@ -113,7 +131,7 @@ class _Task:
     def __post_init__(self) -> None:
         spec = self.spec
         self.range = partition_range(self.partition, spec.partitions)
-        self.opener = RunOpener(spec.folder, spec.storage)
+        self.opener = RunOpener(spec.folder, spec.storage, own_claim=spec.claim)
         self.segments = {
             schema.table: segments_within(spec.segments.get(schema.table, ()), self.range)
             for schema in spec.operator.tables
@@ -136,6 +154,8 @@ class _Task:
         )
         ingest.read(batches)
         self._lap("receive")
+        if spec.on_demand:
+            self.opener.touching = ingest.rows
         totals = _Totals()
         state = EpochState(
             operator.tables, spec.segments, self.range, self.opener, self.table_clock
@@ -153,6 +173,8 @@ class _Task:
         staged = {sink: out for sink, w in self.stages.items() if (out := w.close()) is not None}
         self._lap("stage")
         self.opener.keep_only({s.run.name for part in spec.segments.values() for s in part})
+        for name in spec.retired:
+            local_path(spec.folder, name).unlink(missing_ok=True)
         failpoint("task.before_report")
         return TaskReport(
             epoch,
@@ -170,6 +192,10 @@ class _Task:
             next_due,
             totals.late_rows,
             totals.metrics,
+            spec.job,
+            spec.host,
+            self.opener.local_bytes,
+            tuple(self.opener.fetched),
         )
 
     def _work(self, ingest: Ingest, state: EpochState, totals: _Totals) -> None:

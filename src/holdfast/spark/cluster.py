@@ -1,0 +1,366 @@
+"""A pipeline on many hosts: who is alive, who has which run on disk, and where partitions run.
+
+The decisions are :mod:`holdfast.recovery`'s; this module feeds them with facts and makes Spark obey.
+Which host has which run is known here and nowhere else: it is learnt from the tasks' reports, and
+from a look at the disk of every host that joins.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
+from holdfast.recovery.health import HostHealth
+from holdfast.recovery.placement import Copy, Host, Plan, place
+from holdfast.spark.hosts import LiveHosts
+from holdfast.spark.placed import Placer
+from holdfast.spark.site import Placement
+from holdfast.spark.survey import Found, fetch_runs, survey, tidy
+from holdfast.state.hashing import partition_range
+from holdfast.state.run import Run
+from holdfast.state.version import Change, Version
+from holdfast.storage import Storage
+
+__all__ = ["ClusterSite"]
+
+logger = logging.getLogger("holdfast.cluster")
+
+_ATTEMPTS = 6
+_NO_HOST_S = 120.0
+_POLL_S = 0.1
+# An executor that died is started again on its host within seconds, if the host lives.
+_RETURN_S = 8.0
+_FETCH_BYTES = 48 << 20
+_KEEP_RETIRED = 3
+# What Spark says of failures that another attempt may not meet.
+_FLEETING = re.compile(
+    r"ExecutorLost|FetchFailed|MetadataFetchFailed|Worker lost|worker lost|executor \S+ exited"
+    r"|Python worker exited unexpectedly|cannot rollback|Failed to connect|Connection reset"
+    r"|StateLostError|CorruptionError: local run|SparkException: Could not|was cancelled because"
+    r"|Remote RPC client disassociated|Missing an output location|heartbeat timed out",
+    re.IGNORECASE,
+)
+
+
+class ClusterSite:
+    """Many hosts. Safe to use from the epochs' thread and from background jobs."""
+
+    one_host = False
+
+    def __init__(
+        self,
+        context: SparkContext,
+        storage: Storage,
+        root: Path,
+        health: HostHealth,
+        *,
+        priorities: Mapping[str, int] | None = None,
+    ) -> None:
+        self._context = context
+        self._storage = storage
+        self._root = root
+        self.health = health
+        self._priorities = priorities or {}
+        self._hosts = LiveHosts(context)
+        self._placer = Placer(context)
+        self._folder: Path | None = None
+        self._claim = 0
+        self._lock = threading.RLock()
+        self._holders: dict[str, set[str]] = {}
+        self._known: dict[str, Run] = {}
+        """Runs of the newest version: what a host that joins is asked for."""
+        self._present: frozenset[str] = frozenset()
+        """Hosts whose disk has been looked at and that were alive when last asked."""
+        self._executors: frozenset[str] = frozenset()
+        self._plan: Plan | None = None
+        self._retired: list[tuple[str, ...]] = []
+        self.wants_runs = threading.Event()
+        """Set when hosts lack runs of their partitions."""
+        # A task that waits for its host beats one that fetches, or can't find, its state elsewhere.
+        context._jsc.sc().conf().set("spark.locality.wait.node", "600s")
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this driver's claim, on each host."""
+        if self._folder is None:
+            raise ConfigurationError("the pipeline has not been claimed yet")
+        return self._folder
+
+    def wait_for_hosts(self) -> tuple[Host, ...]:
+        """The hosts that are alive: at least one, which may take a while."""
+        deadline = time.monotonic() + _NO_HOST_S
+        while not (found := self._hosts.hosts()):
+            if time.monotonic() > deadline:
+                raise ConfigurationError(
+                    f"Spark has no executor after {_NO_HOST_S:.0f} s",
+                    hint="look at the cluster manager: are workers registered, and have they room?",
+                )
+            time.sleep(_POLL_S)
+        return found
+
+    def open(self, claim: int, version: Version) -> None:
+        """Take over what the hosts have of a version, for a claim."""
+        self._claim, self._folder = claim, self._root / str(claim)
+        self._known = dict(version.runs())
+        self._look_at([host.name for host in self.wait_for_hosts()])
+
+    # ---- epochs
+
+    def place(self, version: Version, partitions: int) -> Placement:
+        """The plan of the epoch before, unless something has changed."""
+        with self._lock:
+            executors = self._hosts.executors()
+            same = self._plan is not None and len(self._plan.assignments) == partitions
+            if not same or executors != self._executors:
+                self._plan = self._planned(version, partitions)
+            assert self._plan is not None
+            retired = tuple(name for names in self._retired for name in names)
+            return Placement(self._plan.assignments, retired)
+
+    def placed(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
+        """The same partitions, each on its host."""
+        return self._placer.frame(frame, hosts)
+
+    def replan(self) -> None:
+        """Plan anew before the next epoch."""
+        with self._lock:
+            self._executors = frozenset()
+
+    def holder(self, runs: Iterable[Run]) -> str | None:
+        """A live host with all of these runs; if there is none, one with those not stored."""
+        wanted = list(runs)
+        with self._lock:
+            must = [run for run in wanted if run.stored is None]
+            for needed in (wanted, must):
+                candidates = set(self._present)
+                for run in needed:
+                    candidates &= self._holders.get(run.name, set())
+                if needed and candidates:
+                    return min(candidates)
+        return None
+
+    def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
+        """New runs are where they were written; hosts have fetched runs."""
+        with self._lock:
+            for change in changes:
+                if change.output is not None and change.output.local is not None:
+                    hosts = self._holders.setdefault(change.output.name, set())
+                    hosts.update(change.output.local.hosts)
+            for host, names in fetched.items():
+                for name in names:
+                    self._holders.setdefault(name, set()).add(host)
+
+    def retire(self, version: Version, live: set[str]) -> None:
+        """Tell the tasks of the next epochs which files may go."""
+        with self._lock:
+            self._known = dict(version.runs())
+            gone = tuple(name for name in self._holders if name not in live)
+            for name in gone:
+                del self._holders[name]
+            # More than once: a host may have no task in the next epoch.
+            self._retired = [*self._retired[-_KEEP_RETIRED:], gone]
+
+    def failed(self, error: Exception, attempt: int) -> None:
+        """A job failed: return if a host was lost and it may do better now, else raise."""
+        words = str(error)
+        lost = self._hosts.executors() != self._executors
+        fleeting = _FLEETING.search(words)
+        if attempt >= _ATTEMPTS or not (lost or fleeting):
+            raise error
+        reason = fleeting.group(0) if fleeting else "an executor came or went"
+        logger.warning("the epoch is run again (attempt %d failed: %s)", attempt, reason)
+        self.replan()
+        time.sleep(min(2.0, 0.1 * 2**attempt))
+
+    def lost(self, version: Version) -> str | None:
+        """What of a version can't be had any more, in words; None if all is there."""
+        with self._lock:
+            alive = {host.name for host in self._hosts.hosts()}
+            unsaved = [run for run in version.runs().values() if run.stored is None]
+            gone = [run for run in unsaved if not self._holders.get(run.name, set()) & alive]
+        if not gone:
+            return None
+        held = sorted({host for run in gone for host in self._holders.get(run.name, set())})
+        return f"{len(gone)} runs that no checkpoint holds were on {', '.join(held) or 'no host'}"
+
+    # ---- background
+
+    def missing(self, version: Version) -> dict[str, list[Run]]:
+        """Per host the runs of its partitions that its disk lacks, those to be fetched first first."""
+        with self._lock:
+            if self._plan is None:
+                return {}
+            lacking: dict[str, dict[str, Run]] = {}
+            count = len(self._plan.assignments)
+            for assignment in self._plan.assignments:
+                if assignment.host is None or assignment.host not in self._present:
+                    continue
+                within = partition_range(assignment.partition, count)
+                for table in version.tables:
+                    for segment in version.segments(table, within):
+                        run = segment.run
+                        if run.stored is None or assignment.host in self._holders.get(run.name, ()):
+                            continue
+                        lacking.setdefault(assignment.host, {})[run.name] = run
+        return {host: sorted(runs.values(), key=self._urgency) for host, runs in lacking.items()}
+
+    def fetch_missing(self, version: Version) -> int:
+        """Have each host fetch some of what it lacks; the number of runs still to come."""
+        missing = self.missing(version)
+        if not missing:
+            return 0
+        folder, storage, claim = self.folder, self._storage, self._claim
+        shares = [(host, _first_bytes(runs, _FETCH_BYTES)) for host, runs in missing.items()]
+
+        def task(index: int) -> Found:
+            return fetch_runs(folder, storage, shares[index][1], claim)
+
+        found = self._on_hosts([host for host, _ in shares], task, "fetch runs")
+        self.learn((), {result.host: result.runs for result in found})
+        for result in found:
+            if result.error:
+                logger.warning("host %s could not fetch runs: %s", result.host, result.error)
+                raise HoldfastError(result.error)
+        return sum(map(len, missing.values())) - sum(len(runs) for _, runs in shares)
+
+    def tidy(self, live: set[str]) -> None:
+        """Have every host delete what failed attempts left."""
+        folder, kept = self.folder, frozenset(live)
+        self._on_hosts(sorted(self._present), lambda _: tidy(folder, kept), "tidy")
+
+    # ---- inside
+
+    def _planned(self, version: Version, partitions: int) -> Plan:
+        self._known = dict(version.runs())
+        self._wait_for_return(version)
+        executors = self._hosts.executors()
+        hosts = self._hosts.hosts(executors) or self.wait_for_hosts()
+        alive = {host.name for host in hosts}
+        now = time.monotonic()
+        for gone in self._present - alive:
+            logger.warning("host %s is gone: %s", gone, self._hosts.why_gone(gone) or "no word")
+            self.health.failed(gone, now)
+        self._present = self._present & alive
+        joined = sorted(alive - self._present)
+        if joined:
+            self._look_at(joined)
+        previous = self._plan.hosts if self._plan is not None else {}
+        if self._plan is not None and len(self._plan.assignments) != partitions:
+            previous = {}
+        needs = self._needs(version, partitions)
+        plan = place(needs, hosts, previous=previous, avoid=self.health.avoided(now))
+        self._executors = executors
+        for line in plan.explain():
+            logger.info("placement: %s", line)
+        if plan.lost or plan.stranded:
+            raise StateLostError(
+                f"partitions {sorted({*plan.lost, *plan.stranded})} need runs that no checkpoint "
+                f"holds and that are out of reach: {self.lost(version)}",
+                hint="the pipeline goes back to its last checkpoint",
+            )
+        if any(a.remote_bytes or a.replica_bytes for a in plan.assignments):
+            self.wants_runs.set()
+        return plan
+
+    def _wait_for_return(self, version: Version) -> None:
+        """Give a host time to start its executor again, if it matters and the host may live."""
+        unsaved = {run.name for run in version.runs().values() if run.stored is None}
+        assigned = set(self._plan.hosts.values()) if self._plan is not None else set()
+        holding = {host for name in unsaved for host in self._holders.get(name, ())}
+        needed = self._present & (assigned | holding)
+        deadline = time.monotonic() + _RETURN_S
+        while True:
+            alive = {host.name for host in self._hosts.hosts()}
+            waiting = {h for h in needed - alive if not _host_is_lost(self._hosts.why_gone(h))}
+            if not waiting or time.monotonic() > deadline:
+                return
+            time.sleep(_POLL_S)
+
+    def _needs(self, version: Version, partitions: int) -> list[list[Copy]]:
+        replicas = self._replicas(version)
+        return [
+            [
+                Copy(
+                    segment.size_bytes,
+                    frozenset(self._holders.get(segment.run.name, ())),
+                    replicas.get(segment.run.name, frozenset()),
+                    segment.run.stored is not None,
+                    self._priorities.get(table.partition(".")[0], 0),
+                )
+                for table in version.tables
+                for segment in version.segments(table, partition_range(p, partitions))
+            ]
+            for p in range(partitions)
+        ]
+
+    def _replicas(self, version: Version) -> dict[str, frozenset[str]]:
+        """Where storage keeps the runs that no live host has."""
+        wanted = {
+            run.name: run.stored.object
+            for run in version.runs().values()
+            if run.stored is not None and not self._holders.get(run.name, set()) & self._present
+        }
+        if not wanted:
+            return {}
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(self._storage.locations, wanted.values()))
+        return {name: frozenset(hosts) for name, hosts in zip(wanted, found, strict=True)}
+
+    def _look_at(self, hosts: Sequence[str]) -> None:
+        root, claim, runs = self._root, self._claim, dict(self._known)
+        found = self._on_hosts(hosts, lambda _: survey(root, claim, runs), "look at local disks")
+        bad = [f"{result.host}: {result.error}" for result in found if result.error]
+        if bad:
+            raise ConfigurationError(
+                f"local_dir can't be used on every host: {'; '.join(bad)}",
+                hint="local_dir must be a folder on each host's own disk that executors can write",
+            )
+        for result in found:
+            logger.info("host %s has %d of %d runs", result.host, len(result.runs), len(runs))
+            for name in result.runs:
+                self._holders.setdefault(name, set()).add(result.host)
+        self._present |= {result.host for result in found}
+
+    def _on_hosts(
+        self, hosts: Sequence[str], task: Callable[[int], Found], what: str
+    ) -> list[Found]:
+        """Run something once on each host."""
+        self._context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
+        self._context.setJobDescription(f"holdfast: {what} on {', '.join(hosts)}")
+
+        def run(index: int) -> bytes:
+            return msgspec.json.encode(task(index))
+
+        rdd: Any = self._placer.indexes(hosts)
+        return [msgspec.json.decode(found, type=Found) for found in rdd.map(run).collect()]
+
+    def _urgency(self, run: Run) -> tuple[int, int, int]:
+        """Newest and smallest first: they hold the keys that are touched most."""
+        return (-self._priorities.get(run.table.partition(".")[0], 0), -run.last_epoch, run.rows)
+
+
+def _host_is_lost(why: str) -> bool:
+    """Whether Spark says that the worker went, and not just its executor."""
+    return "worker" in why.lower() and "lost" in why.lower()
+
+
+def _first_bytes(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
+    chosen: list[Run] = []
+    size = 0
+    for run in runs:
+        if chosen and size + run.size_bytes > most:
+            break
+        chosen.append(run)
+        size += run.size_bytes
+    return tuple(chosen)

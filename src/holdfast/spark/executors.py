@@ -1,0 +1,89 @@
+"""Holdfast's way to the executors' Python: the package itself is sent, its dependencies are checked."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import shutil
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from holdfast.errors import ConfigurationError
+from holdfast.spark.placed import Placer
+
+__all__ = ["REQUIRED", "check_executors", "send_holdfast"]
+
+logger = logging.getLogger("holdfast.spark")
+
+REQUIRED = {"pyarrow": (20,), "numpy": (1, 26), "msgspec": (0, 19), "xxhash": (3, 5)}
+"""What tasks import, and the lowest version of each."""
+_lock = threading.Lock()
+
+
+def send_holdfast(context: SparkContext) -> None:
+    """Have executors import this very Holdfast; once per Spark application."""
+    with _lock:
+        if getattr(context, "_holdfast_sent", False):
+            return
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-package-"))
+        # Executors that join later fetch it from the driver too.
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        package = Path(__file__).resolve().parents[1]
+        archive = folder / "holdfast.zip"
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+            for path in sorted(package.rglob("*.py")):
+                target.write(path, Path("holdfast") / path.relative_to(package))
+        context.addPyFile(str(archive))
+        context._holdfast_sent = True  # type: ignore[attr-defined]
+
+
+def check_executors(
+    context: SparkContext, hosts: Sequence[str], required: dict[str, tuple[int, ...]] | None = None
+) -> None:
+    """Raise ``ConfigurationError`` unless every host's Python has what tasks import."""
+    look = _looker(REQUIRED if required is None else required)
+    found = Placer(context).indexes(hosts).map(lambda i: (hosts[i], *look())).collect()
+    bad = [(host, python, missing) for host, python, missing in found if missing]
+    if not bad:
+        return
+    lacking = sorted({name for _, _, missing in bad for name, _ in missing})
+    words = "; ".join(
+        f"{host} ({python}): " + ", ".join(f"{name} {state}" for name, state in missing)
+        for host, python, missing in bad
+    )
+    wanted = REQUIRED if required is None else required
+    pins = " ".join(f"'{n}>={'.'.join(map(str, wanted[n]))}'" for n in lacking)
+    raise ConfigurationError(
+        f"the executors' Python lacks packages that Holdfast needs: {words}",
+        hint=f"on those hosts run: {bad[0][1]} -m pip install {pins} "
+        "(or ship an environment with spark.archives)",
+    )
+
+
+def _looker(
+    required: dict[str, tuple[int, ...]],
+) -> Callable[[], tuple[str, list[tuple[str, str]]]]:
+    """A function that needs nothing but Python where it runs: it is sent by value."""
+
+    def look() -> tuple[str, list[tuple[str, str]]]:
+        import sys
+        from importlib import metadata
+
+        bad = []
+        for name, lowest in required.items():
+            try:
+                version = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                bad.append((name, "is missing"))
+                continue
+            numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+            if numbers < lowest:
+                bad.append((name, f"is {version}"))
+        return sys.executable, bad
+
+    return look

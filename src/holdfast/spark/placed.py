@@ -1,0 +1,166 @@
+"""Tells Spark where each task of a job should run, and each task where it does run.
+
+Spark has no way to say "partition 3 belongs on h2" for a DataFrame. An RDD has one, preferred
+locations, so a small subclass of RDD stands between two stages: it passes rows on and names a host
+for each partition. It is compiled when first needed, by the compiler that Spark itself carries for
+its generated code, and reaches executors as a jar.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import shutil
+import tempfile
+import threading
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext, TaskContext
+from pyspark.sql import DataFrame
+
+__all__ = ["Placer", "task_host"]
+
+logger = logging.getLogger("holdfast.spark")
+
+_HOST = "holdfast.host"
+_CLASS = "io.holdfast.PlacedRDD"
+# Janino has no generics and can't read SparkEnv's class file: hence raw types and method handles.
+_SOURCE = """
+package io.holdfast;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
+import java.util.Collections;
+import org.apache.spark.Partition;
+import org.apache.spark.TaskContext;
+import org.apache.spark.rdd.RDD;
+import scala.collection.Iterator;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag$;
+
+public class PlacedRDD extends RDD {
+  private final String[] hosts;
+
+  public PlacedRDD(RDD parent, String[] hosts) {
+    super(parent, ClassTag$.MODULE$.Object());
+    this.hosts = hosts;
+  }
+
+  public Partition[] getPartitions() {
+    return this.firstParent(ClassTag$.MODULE$.Object()).partitions();
+  }
+
+  public Seq getPreferredLocations(Partition split) {
+    String host = hosts[split.index()];
+    java.util.List named =
+        host == null ? Collections.emptyList() : Collections.singletonList(host);
+    return CollectionConverters.asScala(named).toSeq();
+  }
+
+  public Iterator compute(Partition split, TaskContext context) {
+    context.getLocalProperties().setProperty("holdfast.host", here());
+    return this.firstParent(ClassTag$.MODULE$.Object()).iterator(split, context);
+  }
+
+  private static String here() {
+    try {
+      Class envClass = Class.forName("org.apache.spark.SparkEnv");
+      MethodHandles.Lookup lookup = MethodHandles.publicLookup();
+      Object env = call(lookup, envClass, null, "get", envClass);
+      Class managerClass = Class.forName("org.apache.spark.storage.BlockManager");
+      Object manager = call(lookup, envClass, env, "blockManager", managerClass);
+      Class idClass = Class.forName("org.apache.spark.storage.BlockManagerId");
+      Object id = call(lookup, managerClass, manager, "blockManagerId", idClass);
+      return (String) call(lookup, idClass, id, "host", String.class);
+    } catch (Throwable problem) {
+      throw new RuntimeException("could not find out the executor's host", problem);
+    }
+  }
+
+  private static Object call(
+      MethodHandles.Lookup lookup, Class owner, Object object, String name, Class type)
+      throws Throwable {
+    MethodType signature = MethodType.methodType(type);
+    if (object == null) {
+      return lookup.findStatic(owner, name, signature).invokeWithArguments(new Object[0]);
+    }
+    return lookup.findVirtual(owner, name, signature).invokeWithArguments(new Object[] {object});
+  }
+}
+"""
+
+_lock = threading.Lock()
+
+
+class Placer:
+    """Makes jobs that run where they are told; one per Spark application is enough."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._class = _placed_class(context)
+
+    def frame(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
+        """The same rows in the same partitions, the i-th on the i-th host (None: anywhere)."""
+        rdd = self._placed(frame._jdf.queryExecution().toRdd(), hosts)
+        session = frame.sparkSession
+        made = session._jsparkSession.internalCreateDataFrame(rdd, frame._jdf.schema(), False)
+        return DataFrame(made, session)
+
+    def indexes(self, hosts: Sequence[str | None]) -> Any:
+        """An RDD of one number per partition (its own index), each on its host."""
+        from pyspark.core.rdd import RDD
+
+        count = len(hosts)
+        # A list, for a range is itself made by Python workers, and two of them in one task hang.
+        numbers = self._context.parallelize(list(range(count)), count)
+        java = self._placed(numbers._jrdd.rdd(), hosts).toJavaRDD()
+        return RDD(java, self._context, numbers._jrdd_deserializer)
+
+    def _placed(self, rdd: Any, hosts: Sequence[str | None]) -> Any:
+        gateway = self._context._gateway
+        jvm = self._context._jvm
+        assert gateway is not None
+        assert jvm is not None
+        names = gateway.new_array(jvm.java.lang.String, len(hosts))
+        for index, host in enumerate(hosts):
+            names[index] = host
+        arguments = gateway.new_array(jvm.java.lang.Object, 2)
+        arguments[0], arguments[1] = rdd, names
+        return self._class.newInstance(arguments)
+
+
+def task_host() -> str | None:
+    """In a task: Spark's name for the host it runs on; None in a job that was not placed."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(_HOST)
+
+
+def _placed_class(context: SparkContext) -> Any:
+    """The constructor of the class, compiled and sent to executors once per application."""
+    with _lock:
+        known = getattr(context, "_holdfast_placed", None)
+        if known is None:
+            known = context._holdfast_placed = _compile(context)  # type: ignore[attr-defined]
+        return known
+
+
+def _compile(context: SparkContext) -> Any:
+    jvm = context._jvm
+    assert jvm is not None
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    compiler.setParentClassLoader(loader)
+    compiler.cook(_SOURCE)
+    # Executors fetch it from the driver whenever one joins: it stays as long as the driver does.
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-jar-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    jar = folder / "holdfast-placed.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for name, code in compiler.getBytecodes().items():
+            archive.writestr(name.replace(".", "/") + ".class", bytes(code))
+    context._jsc.addJar(str(jar))
+    return compiler.getClassLoader().loadClass(_CLASS).getConstructors()[0]

@@ -1,0 +1,107 @@
+"""Where the tasks of a pipeline run, and where the local forms of its runs are.
+
+On one machine that is one folder, and the driver sees it too. On a cluster
+(:mod:`holdfast.spark.cluster`) every host has such a folder, and only tasks on a host see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from holdfast.recovery.placement import Assignment
+from holdfast.spark.local_files import LocalFiles
+from holdfast.state.run import Run
+from holdfast.state.version import Change, Version
+
+__all__ = ["LocalSite", "Placement", "Site"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the partitions of an epoch run, and what tasks need to know of it."""
+
+    assignments: tuple[Assignment, ...] = ()
+    """One per partition; none if there is only one place to run."""
+    retired: tuple[str, ...] = ()
+    """Runs whose local files may go."""
+
+    @property
+    def hosts(self) -> list[str | None]:
+        """The host of each partition."""
+        return [assignment.host for assignment in self.assignments]
+
+
+class Site(Protocol):
+    """What epochs and background jobs ask of the place where they run."""
+
+    one_host: bool
+    """Whether driver and tasks share one disk."""
+
+    @property
+    def folder(self) -> Path:
+        """Where local forms are, on each host."""
+
+    def place(self, version: Version, partitions: int) -> Placement:
+        """Where each partition of the next epoch runs; ``StateLostError`` if none can."""
+
+    def placed(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
+        """The same partitions, each on its host."""
+
+    def holder(self, runs: Iterable[Run]) -> str | None:
+        """A live host that has all of these runs on its disk, or None."""
+
+    def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
+        """New runs are where they were written; hosts have fetched runs."""
+
+    def retire(self, version: Version, live: set[str]) -> None:
+        """Local files of runs that nobody can open any more may go."""
+
+    def failed(self, error: Exception, attempt: int) -> None:
+        """A job failed: return if it should be run again, else raise."""
+
+
+class LocalSite:
+    """One machine."""
+
+    one_host = True
+
+    def __init__(self, files: LocalFiles) -> None:
+        self._files = files
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this driver's claim."""
+        return self._files.folder
+
+    def place(self, version: Version, partitions: int) -> Placement:
+        """Nowhere else to go."""
+        del version, partitions
+        return Placement()
+
+    def placed(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
+        """The frame itself."""
+        del hosts
+        return frame
+
+    def holder(self, runs: Iterable[Run]) -> str | None:
+        """None: everybody has everything."""
+        del runs
+        return None
+
+    def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
+        """Nothing to learn."""
+
+    def retire(self, version: Version, live: set[str]) -> None:
+        """Delete them now: the driver sees the folder."""
+        self._files.known(version.runs())
+        self._files.retire(live)
+
+    def failed(self, error: Exception, attempt: int) -> None:
+        """Nothing that running it again would mend."""
+        del attempt
+        raise error
