@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.services.daemon import wait_until
 from bench.services.s3 import S3Server, available
 from holdfast.errors import StorageError
 from holdfast.failpoints import arm, disarm
@@ -223,3 +224,29 @@ def test_the_cache_holds_what_was_built(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
     assert cache_folder("x") == tmp_path / "x"
     assert (tmp_path / "x").is_dir()
+
+
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path, server: S3Server) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from bench.services.s3 import S3Server; "
+        "server = S3Server(Path(sys.argv[1])); server.start(); server.wait_ready(); "
+        "print(server.pid, flush=True); time.sleep(600)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert child.stdout is not None
+    pid = int(child.stdout.readline())
+    child.stdout.close()
+    child.kill()
+    child.wait()
+    wait_until(lambda: not runs(pid), f"the end of process {pid}")
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that has ended and nobody has waited for doesn't."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
