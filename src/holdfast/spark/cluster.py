@@ -171,6 +171,18 @@ class ClusterSite:
             # More than once: a host may have no task in the next epoch.
             self._retired = [*self._retired[-_KEEP_RETIRED:], gone]
 
+    def follow(self, version: Version) -> bool:
+        """Between epochs: plan anew if hosts have come or gone; whether anything moved.
+
+        Without it a pipeline without input would notice a lost host only with the next input.
+        """
+        with self._lock:
+            before = self._plan
+            if before is None or self._hosts.executors() == self._executors:
+                return False
+            after = self.place(version, len(before.assignments))
+            return [a.host for a in after.assignments] != [a.host for a in before.assignments]
+
     def failed(self, error: Exception, attempt: int) -> None:
         """A job failed: return if a host was lost and it may do better now, else raise."""
         words = str(error)

@@ -43,6 +43,7 @@ _KEEP_PROGRESS = 1000
 _FENCE_CHECK_S = 1.0
 _RETRY_S = 1.0
 _LONG_S = 600.0
+_FOLLOW_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ class Query:
         self._spark_query = self._parts.begin(self._on_batch)
         targets = [self._take_checkpoints, self._watch_fence, self._wait_for_end]
         if self._parts.cluster is not None:
-            targets.append(self._fetch_runs)
+            targets.append(self._follow_hosts)
         self._threads = [
             InheritableThread(target=target, daemon=True, name=f"holdfast-{self.name}")
             for target in targets
@@ -490,24 +491,38 @@ class Query:
         logger.info("pipeline %s has recovered: %s", self.name, recovery)
         del lost
 
-    def _fetch_runs(self) -> None:
-        """Bring runs to the hosts that need them, beside the epochs."""
-        while not self._done.is_set():
+    def _follow_hosts(self) -> None:
+        """Notice hosts that come and go, and bring runs to those that need them, beside epochs."""
+        while not self._done.wait(_FOLLOW_S):
             cluster = self._parts.cluster
             assert cluster is not None
-            if not cluster.wants_runs.wait(_FENCE_CHECK_S) or self._ending:
-                self._done.wait(0.05)
+            if self._ending or self._spark_query is None:
                 continue
             try:
-                left = cluster.fetch_missing(self._ledger.version)
+                with self._renewing:
+                    self._follow_once(cluster)
+            except StateLostError as error:
+                self._lose(error)
+                self._started.stop()
             except Exception as error:  # noqa: BLE001 - epochs can do without, and it is tried again
-                logger.warning("runs could not be fetched ahead, will be tried again: %s", error)
+                logger.warning("hosts could not be followed, will be tried again: %s", error)
                 self._done.wait(_RETRY_S)
-                continue
-            if not left and not cluster.missing(self._ledger.version):
-                cluster.wants_runs.clear()
-                if self._recoveries and "fetch" not in self._recoveries[-1].seconds:
-                    self._recoveries[-1].fetched()
+
+    def _follow_once(self, cluster: ClusterSite) -> None:
+        noticed = time.monotonic()
+        if cluster.follow(self._ledger.version):
+            epoch = self._ledger.version.epoch
+            self._recoveries.append(Recovery("partitions have moved", epoch, noticed))
+            self._recoveries[-1].step("open")
+        if not cluster.wants_runs.is_set():
+            return
+        if not cluster.fetch_missing(self._ledger.version):
+            if cluster.missing(self._ledger.version):
+                return
+            cluster.wants_runs.clear()
+            if self._recoveries and "fetch" not in self._recoveries[-1].seconds:
+                self._recoveries[-1].fetched()
+                logger.info("every host has its runs: %s", self._recoveries[-1])
 
     def _hand_over(self) -> None:
         """Between two epochs: put all state into a checkpoint, then plan anew."""
