@@ -26,8 +26,9 @@ Make = Callable[[str], HdfsStorage]
 
 
 @pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory, require: object) -> Iterator[LocalHdfs]:
-    assert callable(require)
+def hdfs(
+    tmp_path_factory: pytest.TempPathFactory, require: Callable[[str, str], None]
+) -> Iterator[LocalHdfs]:
     require("hdfs_native", "pip install 'holdfast[hdfs]'")
     require("pyspark", "./run setup")
     require("java", "./run setup")

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,9 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, require: object) -> Iterator[S3Server]:
-    assert callable(require)
+def server(
+    tmp_path_factory: pytest.TempPathFactory, require: Callable[[str, str], None]
+) -> Iterator[S3Server]:
     require("obstore", "pip install 'holdfast[object-store]'")
     if not available():
         require("go", "install Go (then versitygw is built, once), or pip install 'moto[server]'")
@@ -169,10 +170,14 @@ def test_a_missing_bucket_is_told(server: S3Server) -> None:
     ],
 )
 def test_wrong_credentials_are_told(
-    server: S3Server, monkeypatch: pytest.MonkeyPatch, variable: str, said: str
+    server: S3Server,
+    require: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    said: str,
 ) -> None:
     if not server.checks_credentials:
-        pytest.skip("moto's server believes every key: install Go for versitygw")
+        require("go", "install Go: versitygw checks keys, moto's server believes every one")
     monkeypatch.setenv(variable, "wrong")
     storage = open_storage("s3://holdfast/ck")
     for verb in (
