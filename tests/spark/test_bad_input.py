@@ -261,7 +261,7 @@ def test_no_space_left_fails_the_checkpoint_not_the_epoch(
         query.process_all_available()
         failpoints.arm("store.piece", "full")
         source.add([("a", 10)])
-        query._started.processAllAvailable()
+        query.spark_query.processAllAvailable()
         with pytest.raises(HoldfastError, match="No space left"):
             query.checkpoint()
         status = query.status

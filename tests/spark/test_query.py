@@ -85,7 +85,7 @@ def test_output_waits_for_its_checkpoint(spark: SparkSession, tmp_path: Path) ->
     source = EpochSource(spark, SCHEMA, tmp_path / "in")
     query = start(source, tmp_path, hf.sinks.parquet(str(tmp_path / "out")))
     source.add([("a", 1)])
-    query._started.processAllAvailable()
+    query.spark_query.processAllAvailable()
     assert query.status.last_epoch == 0
     assert list((tmp_path / "out").glob("epoch=*")) == []
     assert query.checkpoint() == 0

@@ -37,6 +37,8 @@ __all__ = ["CheckpointEvent", "Coordinator", "Publisher", "StoreResult", "Storer
 logger = logging.getLogger("holdfast.checkpoint")
 
 _LIST_EVERY = 100
+# A writer that is this late is dead.
+_LEFT_ALONE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,7 @@ class Coordinator:
         self._since_listing += 1
         if self._since_listing % _LIST_EVERY != 1:
             return []
+        self.storage.sweep(_LEFT_ALONE_S)
         mine = f"staged/{self.log.claim_number}-"
         return [name for name in list_collectable(self.storage) if not name.startswith(mine)]
 

@@ -141,6 +141,9 @@ class Operator(ABC):
     deletes: bool = False
     """Whether its changes may have tombstones."""
 
+    shared_tables: frozenset[str] = frozenset()
+    """Tables that every partition reads as a whole, whoever wrote them."""
+
     side_schemas: Mapping[str, pa.Schema] = MappingProxyType({})
     """The columns of each side output."""
 

@@ -25,15 +25,15 @@ from holdfast.checkpoint.ledger import Ledger
 from holdfast.errors import HoldfastError, StorageError
 from holdfast.failpoints import failpoint
 from holdfast.recovery.opener import RunOpener, local_path
+from holdfast.recovery.storing import store_run
 from holdfast.spark.placed import task_host
 from holdfast.spark.site import Site
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE, HashRange, partition_range
 from holdfast.state.local import LocalRunWriter
 from holdfast.state.merge import merge_runs, merged_schema
-from holdfast.state.run import Run, Segment, StoredForm
+from holdfast.state.run import Run, Segment
 from holdfast.state.schema import TableSchema
-from holdfast.state.stored import encode_stored
 from holdfast.state.tiers import plan_merge
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage
@@ -232,25 +232,18 @@ class _Work:
         tables = merge_runs(schema, opened, piece.range, drop_tombstones=piece.oldest, clock=clock)
         if alone:
             # The local form is there already and stays, under the same name and with the same rows.
-            return self._put(newest.run, tables, arrow)
+            return store_run(self.storage, newest.run, tables, arrow)
         name = f"{self.claim}-{newest.run.last_epoch}-{uuid.uuid4().hex[:16]}"
         writer = LocalRunWriter(local_path(self.folder, name), arrow)
         first_epoch = min(s.run.first_epoch for s in piece.segments)
         made = Run(name, piece.table, piece.range, first_epoch, newest.run.last_epoch, rows=0)
         try:
-            run = self._put(made, _tee(tables, writer), arrow)
+            run = store_run(self.storage, made, _tee(tables, writer), arrow)
         except BaseException:
             writer.abort()
             raise
         local = msgspec.structs.replace(writer.close().form, hosts=(self.host,))
         return msgspec.structs.replace(run, local=local)
-
-    def _put(self, run: Run, tables: Iterator[pa.Table], schema: pa.Schema) -> Run:
-        data, info = encode_stored(tables, schema)
-        name = f"runs/{run.name}-{uuid.uuid4().hex[:8]}.parquet"
-        self.storage.put(name, data)
-        form = StoredForm(name, info.size_bytes, info.checksum, info.tail_bytes)
-        return msgspec.structs.replace(run, stored=form, rows=info.rows, tombstones=info.tombstones)
 
 
 def _tee(tables: Iterator[pa.Table], writer: LocalRunWriter) -> Iterator[pa.Table]:

@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
+from holdfast.recovery.handover import plan_handover
 from holdfast.recovery.health import HostHealth
 from holdfast.recovery.placement import Copy, Host, Plan, place
 from holdfast.spark.hosts import LiveHosts
 from holdfast.spark.placed import Placer
 from holdfast.spark.site import Placement
 from holdfast.spark.survey import Found, fetch_runs, survey, tidy
-from holdfast.state.hashing import partition_range
+from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import Run
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage
@@ -43,6 +44,8 @@ _POLL_S = 0.1
 _RETURN_S = 8.0
 _FETCH_BYTES = 48 << 20
 _KEEP_RETIRED = 3
+# How far above its share of partitions a host may be.
+_BALANCE = 1.2
 # What Spark says of failures that another attempt may not meet.
 _FLEETING = re.compile(
     r"ExecutorLost|FetchFailed|MetadataFetchFailed|Worker lost|worker lost|executor \S+ exited"
@@ -85,6 +88,10 @@ class ClusterSite:
         self._executors: frozenset[str] = frozenset()
         self._plan: Plan | None = None
         self._retired: list[tuple[str, ...]] = []
+        self._moves: dict[int, str] = {}
+        """Partitions that are to be handed over, and to which host."""
+        self._unbalanced = False
+        """Whether hosts have come since handovers were last planned."""
         self.wants_runs = threading.Event()
         """Set when hosts lack runs of their partitions."""
         # A task that waits for its host beats one that fetches, or can't find, its state elsewhere.
@@ -178,10 +185,68 @@ class ClusterSite:
         """
         with self._lock:
             before = self._plan
-            if before is None or self._hosts.executors() == self._executors:
+            if before is None:
+                return False
+            if self._hosts.executors() == self._executors:
+                if self._unbalanced:
+                    self.plan_moves(version)
                 return False
             after = self.place(version, len(before.assignments))
             return [a.host for a in after.assignments] != [a.host for a in before.assignments]
+
+    # ---- handing over between living hosts
+
+    @property
+    def moving(self) -> bool:
+        """Whether partitions are being handed over."""
+        with self._lock:
+            return bool(self._moves)
+
+    def plan_moves(self, version: Version) -> None:
+        """Decide which partitions should move: off drained hosts, and to hosts that have joined."""
+        with self._lock:
+            self._unbalanced = False
+            if self._plan is None:
+                return
+            count = len(self._plan.assignments)
+            avoided = self.health.avoided(time.monotonic())
+            moves = plan_handover(
+                self._plan.assignments,
+                self._needs(version, count),
+                self._hosts.hosts(),
+                avoid=avoided,
+                balance=_BALANCE,
+            )
+            self._moves = {move.partition: move.target for move in moves}
+            for move in moves:
+                logger.info(
+                    "handover: partition %d from %s to %s, %d bytes to copy ahead",
+                    move.partition,
+                    move.source,
+                    move.target,
+                    move.bytes,
+                )
+            self.wants_runs.set()
+
+    def explain(self) -> list[str]:
+        """Where partitions run and why, in words."""
+        with self._lock:
+            return self._plan.explain() if self._plan is not None else []
+
+    def switch(self, version: Version) -> None:
+        """All state is stored and copied: from the next epoch on partitions run where they moved."""
+        with self._lock:
+            if self._plan is None:
+                return
+            moved, self._moves = self._moves, {}
+            count = len(self._plan.assignments)
+            self._plan = place(
+                self._needs(version, count),
+                self._hosts.hosts(),
+                previous={**self._plan.hosts, **moved},
+                avoid=self.health.avoided(time.monotonic()),
+                balance=_BALANCE,
+            )
 
     def failed(self, error: Exception, attempt: int) -> None:
         """A job failed: return if a host was lost and it may do better now, else raise."""
@@ -209,22 +274,19 @@ class ClusterSite:
     # ---- background
 
     def missing(self, version: Version) -> dict[str, list[Run]]:
-        """Per host the runs of its partitions that its disk lacks, those to be fetched first first."""
+        """Per host the stored runs that it should have on disk and lacks, the most urgent first."""
         with self._lock:
             if self._plan is None:
                 return {}
             lacking: dict[str, dict[str, Run]] = {}
             count = len(self._plan.assignments)
-            for assignment in self._plan.assignments:
-                if assignment.host is None or assignment.host not in self._present:
+            wanted = [*self._plan.hosts.items(), *self._moves.items()]
+            for partition, host in wanted:
+                if host not in self._present:
                     continue
-                within = partition_range(assignment.partition, count)
-                for table in version.tables:
-                    for segment in version.segments(table, within):
-                        run = segment.run
-                        if run.stored is None or assignment.host in self._holders.get(run.name, ()):
-                            continue
-                        lacking.setdefault(assignment.host, {})[run.name] = run
+                for run in _runs_within(version, partition_range(partition, count)):
+                    if run.stored is not None and host not in self._holders.get(run.name, ()):
+                        lacking.setdefault(host, {})[run.name] = run
         return {host: sorted(runs.values(), key=self._urgency) for host, runs in lacking.items()}
 
     def fetch_missing(self, version: Version) -> int:
@@ -267,11 +329,14 @@ class ClusterSite:
         joined = sorted(alive - self._present)
         if joined:
             self._look_at(joined)
+            self._unbalanced = self._plan is not None
+        self._moves = {}
         previous = self._plan.hosts if self._plan is not None else {}
         if self._plan is not None and len(self._plan.assignments) != partitions:
             previous = {}
         needs = self._needs(version, partitions)
-        plan = place(needs, hosts, previous=previous, avoid=self.health.avoided(now))
+        avoided = self.health.avoided(now)
+        plan = place(needs, hosts, previous=previous, avoid=avoided, balance=_BALANCE)
         self._executors = executors
         for line in plan.explain():
             logger.info("placement: %s", line)
@@ -360,6 +425,12 @@ class ClusterSite:
     def _urgency(self, run: Run) -> tuple[int, int, int]:
         """Newest and smallest first: they hold the keys that are touched most."""
         return (-self._priorities.get(run.table.partition(".")[0], 0), -run.last_epoch, run.rows)
+
+
+def _runs_within(version: Version, within: HashRange) -> Iterator[Run]:
+    for table in version.tables:
+        for segment in version.segments(table, within):
+            yield segment.run
 
 
 def _host_is_lost(why: str) -> bool:

@@ -32,7 +32,7 @@ from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
 from holdfast.spark.pacing import Pacing
 from holdfast.spark.plan import Plan
-from holdfast.spark.query import Query, QueryParts
+from holdfast.spark.query import Query
 from holdfast.spark.restore import (
     check_program,
     check_sinks,
@@ -41,6 +41,7 @@ from holdfast.spark.restore import (
     prepare_runs,
     read_position,
 )
+from holdfast.spark.running import QueryParts
 from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
 from holdfast.spark.session import own_session, with_ticks
 from holdfast.spark.site import LocalSite
@@ -97,9 +98,7 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
         # An entry to start from was meant for the first start only.
         return _begun(pipeline, replace(options, from_entry=None), sinks, health)
 
-    query = Query(_begun(pipeline, options, sinks, health), renew)
-    query._start()
-    return query
+    return Query(_begun(pipeline, options, sinks, health), renew)
 
 
 def _begun(
@@ -170,7 +169,8 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
         check_sinks(state.last_checkpoint, {i: sink.describe() for i, sink in sinks.items()})
     for sink_id, sink in sinks.items():
         sink.validate(_context(options, sink_id, 0, storage, plan))
-    files = LocalFiles(options.local_dir, options.name, storage.url)
+    # Options behind the ? may change from run to run: the directory is the same.
+    files = LocalFiles(options.local_dir, options.name, storage.url.partition("?")[0])
     cluster = is_cluster(pipeline.source.frame.sparkSession.sparkContext)
     if not cluster:
         files.check()

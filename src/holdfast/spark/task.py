@@ -23,6 +23,7 @@ from holdfast.errors import CorruptionError
 from holdfast.failpoints import failpoint
 from holdfast.operators.base import Clock, Operator, Place, Session, Update
 from holdfast.recovery.opener import RunOpener, local_path
+from holdfast.recovery.storing import store_run
 from holdfast.sinks.base import Stager, StageWriter
 from holdfast.spark.spill import Ingest
 from holdfast.spark.task_state import EpochState, segments_within
@@ -30,7 +31,7 @@ from holdfast.state.columns import hash_values
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE, partition_range
 from holdfast.state.keys import sort_rows
-from holdfast.state.local import LocalRunWriter, write_local
+from holdfast.state.local import LocalRun, LocalRunWriter, write_local
 from holdfast.state.memory import MemoryRun
 from holdfast.state.merge import merge_runs, merged_schema
 from holdfast.state.run import Run, Segment
@@ -321,6 +322,16 @@ class _Task:
         run = Run(
             name, schema.table, self.range, epoch, epoch, info.rows, info.tombstones, local=form
         )
+        if self.spec.on_demand and schema.table in self.spec.operator.shared_tables:
+            # Tasks on other hosts will read it in the next epoch: no disk but storage is theirs too.
+            stored = LocalRun.open(writer.path)
+            pieces = (pa.Table.from_batches([stored.block(i)]) for i in range(len(stored.blocks)))
+            return Change(
+                schema.table,
+                self.range,
+                (),
+                store_run(self.spec.storage, run, pieces, stored.schema),
+            )
         older = []
         for segment in self.segments[schema.table]:
             if segment.run.name not in self.spec.mergeable:

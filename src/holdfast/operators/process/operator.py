@@ -77,6 +77,7 @@ class ProcessOperator(Operator):
         self.late_by = late_by
         self.keys = tuple(keys)
         self.broadcast = {state.name: broadcast_table(id, state) for state in broadcast}
+        self.shared_tables = frozenset(schema.table for schema in self.broadcast.values())
         self.needs_ticks = bool(program.timer_kinds)
         self.process_tables = ProcessTables.of(
             id, keys, program.states, program.timer_kinds, earlier

@@ -175,6 +175,7 @@ class PartitionOperator(Operator):
         self.broadcast = {n: s for n, s in declared.items() if isinstance(s, BroadcastState)}
         self._output = declared_output(owner, output)
         self.side_schemas = {name: parse_schema(s) for name, s in owner.side_outputs.items()}
+        self.shared_tables = frozenset(schema.table for schema in self.tables)
 
     @property
     def tables(self) -> tuple[TableSchema, ...]:

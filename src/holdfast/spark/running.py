@@ -1,0 +1,455 @@
+"""A running pipeline, inside: epochs, checkpoints, the fence, and the way back from a loss."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import InheritableThread
+from pyspark.sql import DataFrame
+
+from holdfast.checkpoint.coordinator import Coordinator
+from holdfast.checkpoint.entry import Checkpoint, EpochRecord
+from holdfast.checkpoint.ledger import Ledger
+from holdfast.errors import (
+    FencedError,
+    HoldfastError,
+    InputError,
+    StateLostError,
+)
+from holdfast.failpoints import failpoint
+from holdfast.spark.epoch import EpochLoop, EpochProgress
+from holdfast.spark.explain import failure_of, unexpected
+from holdfast.spark.options import Options
+from holdfast.spark.recovering import Recovery
+from holdfast.spark.scratch import ScratchReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from holdfast.spark.cluster import ClusterSite
+
+__all__ = ["FOLLOW_S", "QueryParts", "Running"]
+
+logger = logging.getLogger("holdfast.query")
+
+_KEEP_PROGRESS = 1000
+_FENCE_CHECK_S = 1.0
+_RETRY_S = 1.0
+_LONG_S = 600.0
+FOLLOW_S = 0.2
+"""How often hosts are looked at between epochs."""
+
+
+@dataclass
+class QueryParts:
+    """What a query is put together from; :mod:`holdfast.spark.start` does that."""
+
+    options: Options
+    ledger: Ledger
+    coordinator: Coordinator
+    loop: EpochLoop
+    scratch: ScratchReader
+    compact: Callable[[], int]
+    close: Callable[[], None]
+    now_ms: Callable[[], int]
+    ticks: bool
+    """Whether the last source only keeps time: an epoch in which no other moved has no input."""
+    begin: Callable[[Callable[[DataFrame, int], None]], StreamingQuery]
+    """Starts Spark's query with a function for its batches."""
+    cluster: ClusterSite | None
+    """The hosts, if there are several."""
+
+
+class Running:
+    """The inside of a started pipeline: its threads, and what they share.
+
+    Epochs run on Spark's stream thread; one thread takes checkpoints, one watches whether another
+    driver has taken over, one follows the hosts of a cluster, and one waits for the end. When state
+    is lost, the last puts new parts in place of the old: a new claim, from the last checkpoint.
+    """
+
+    def __init__(self, parts: QueryParts, renew: Callable[[], QueryParts]) -> None:
+        self._use(parts)
+        self._renew = renew
+        self._renewing = threading.RLock()
+        """Held while parts are replaced, and by whoever must not see that happen."""
+        self.lost: StateLostError | None = None
+        self.recoveries: list[Recovery] = []
+        self._epoch_began = time.monotonic()
+        self.progress: deque[EpochProgress] = deque(maxlen=_KEEP_PROGRESS)
+        self.failure: HoldfastError | None = None
+        self.waiting: str | None = None
+        self.stopping = threading.Event()
+        self.done = threading.Event()
+        self.epoch_lock = threading.Lock()
+        self.wake = threading.Condition()
+        self._asked = 0
+        self._answered = 0
+        self.steps = threading.Semaphore(0)
+        self.epochs_done = 0
+        self.spark_query: StreamingQuery | None = None
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name."""
+        return self.options.name
+
+    def _use(self, parts: QueryParts) -> None:
+        self.parts = parts
+        self.options = parts.options
+        self.ledger = parts.ledger
+        self.coordinator = parts.coordinator
+
+    def checkpoint(self, timeout: float | None = None) -> int | None:
+        """Take a checkpoint now and wait for it; the epoch that the log holds then.
+
+        Requests made while one is under way are answered together by the next.
+        """
+        with self.wake:
+            self._asked += 1
+            mine = self._asked
+            self.wake.notify_all()
+            self.wake.wait_for(lambda: self._answered >= mine or self.done.is_set(), timeout)
+        self.raise_failure()
+        if self.coordinator.last_error is not None:
+            raise self.coordinator.last_error
+        return self.last_checkpoint_epoch()
+
+    def wait_past(self, query: StreamingQuery) -> None:
+        """Wait until another query of Spark's runs instead of this one, or none ever will."""
+        with self.wake:
+            self.wake.wait_for(lambda: self.done.is_set() or self.spark_query is not query, _LONG_S)
+
+    @property
+    def hosts(self) -> ClusterSite:
+        """The cluster; ``InputError`` if there is none."""
+        if self.parts.cluster is None:
+            raise InputError("only a pipeline on a cluster has hosts to drain")
+        return self.parts.cluster
+
+    # ---- threads
+
+    def start(self) -> None:
+        """Begin."""
+        self.spark_query = self.parts.begin(self._on_batch)
+        targets = [self._take_checkpoints, self._watch_fence, self._wait_for_end]
+        if self.parts.cluster is not None:
+            targets.append(self._follow_hosts)
+        self._threads = [
+            InheritableThread(target=target, daemon=True, name=f"holdfast-{self.name}")
+            for target in targets
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def started(self) -> StreamingQuery:
+        """Spark's query."""
+        assert self.spark_query is not None
+        return self.spark_query
+
+    def _on_batch(self, batch: DataFrame, epoch: int) -> None:
+        """Spark's call for each micro-batch."""
+        idle = self.parts.ticks and self.parts.scratch.is_idle(epoch)
+        if idle and self._skipped(epoch):
+            return
+        if self.options.manual:
+            self.steps.acquire()
+        self._wait_while_ahead()
+        with self.epoch_lock:
+            ending = self._ending
+            try:
+                if not ending:
+                    self._run_epoch(batch, epoch)
+            except StateLostError as error:
+                self._lose(error)
+                raise
+            except HoldfastError as error:
+                self._fail(error)
+                raise
+        if ending:
+            # Not under the lock: stop() takes it to wait for the epoch in hand.
+            self._sit_out()
+            return
+        self.epochs_done += 1
+
+    @property
+    def _ending(self) -> bool:
+        """Whether no further epoch may begin: the pipeline stops, has failed, or goes back."""
+        return self.stopping.is_set() or self.failure is not None or self.lost is not None
+
+    def _skipped(self, epoch: int) -> bool:
+        """Pass over an epoch without input, unless a timer is due or it is about to end."""
+        with self.epoch_lock:
+            if self._ending:
+                return False
+            record = self._record(epoch)
+            if self.parts.loop.is_due(record):
+                return False
+            self.parts.loop.skip(record, self.parts.scratch.read(epoch))
+            return True
+
+    def _record(self, epoch: int) -> EpochRecord:
+        offsets = self.parts.scratch.offsets(epoch)
+        return self.parts.loop.time.begin(epoch, self.parts.now_ms(), offsets)
+
+    def _run_epoch(self, batch: DataFrame, epoch: int) -> None:
+        record = self._record(epoch)
+        position = self.parts.scratch.read(epoch)
+        self._epoch_began = time.monotonic()
+        failpoint("epoch.start")
+        progress = self.parts.loop.run(batch, record, position)
+        failpoint("epoch.recorded")
+        self.progress.append(progress)
+        if self.recoveries:
+            self.recoveries[-1].epoch_done(epoch)
+        if self.options.every_epoch:
+            self._until_durable(epoch)
+
+    def _until_durable(self, epoch: int) -> None:
+        """Wait for the entry that holds ``epoch``, however often the checkpoint must be retried."""
+        while not self.done.is_set() and not self._holds(epoch):
+            try:
+                self.checkpoint()
+            except FencedError:
+                raise
+            except HoldfastError as error:
+                self.raise_failure()
+                if self.stopping.is_set():
+                    return
+                self.waiting = f"epoch {epoch} is not in a checkpoint yet: {error}"
+                self.stopping.wait(_RETRY_S)
+        self.waiting = None
+
+    def _sit_out(self) -> None:
+        """Let Spark stop here: returning earlier would tell sources that the epoch is done."""
+        while self.spark_query is None or self.spark_query.isActive:
+            time.sleep(0.01)
+
+    def _wait_while_ahead(self) -> None:
+        """Hold the next epoch while processing is too far ahead of the log."""
+        while not self._ending:
+            why = self._too_far_ahead()
+            if why is None:
+                break
+            if self.waiting is None:
+                logger.warning("pipeline %s waits: %s", self.name, why)
+            self.waiting = why
+            with self.wake:
+                if self._answered >= self._asked:
+                    self._asked += 1
+                self.wake.notify_all()
+                self.wake.wait(_RETRY_S if self.coordinator.last_error else 0.05)
+        self.waiting = None
+
+    def _too_far_ahead(self) -> str | None:
+        ahead = self.ledger.ahead()
+        failed = self.coordinator.last_error
+        because = f" (the last checkpoint failed: {failed})" if failed else ""
+        if ahead.unsaved_bytes > self.options.max_ahead_bytes:
+            return f"{ahead.unsaved_bytes} bytes are not in a checkpoint yet{because}"
+        age = 0.0 if ahead.oldest_ms is None else (self.parts.now_ms() - ahead.oldest_ms) / 1000
+        if age > self.options.max_ahead_s:
+            return f"the oldest epoch without a checkpoint is {age:.0f} s old{because}"
+        return None
+
+    def _take_checkpoints(self) -> None:
+        interval = self.options.checkpoint_interval_s
+        due = time.monotonic() + (interval or 0.0)
+        while not self.done.is_set():
+            with self.wake:
+                left = None if interval is None else max(0.0, due - time.monotonic())
+                self.wake.wait_for(lambda: self._asked > self._answered or self.done.is_set(), left)
+                asked = self._asked
+            if self.done.is_set():
+                return
+            self._checkpoint_once(asked)
+            due = time.monotonic() + (interval or 0.0)
+
+    def _checkpoint_once(self, asked: int) -> None:
+        try:
+            with self._renewing:
+                entry = self.coordinator.checkpoint()
+                self._check_reachable()
+            with self.wake:
+                self._answered = max(self._answered, asked)
+                self.wake.notify_all()
+            if entry is not None and not self._ending:
+                with self._renewing:
+                    self.parts.compact()
+        except Exception as error:  # noqa: BLE001 - a thread that dies silently would stop checkpoints
+            self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
+            with self.wake:
+                self._answered = max(self._answered, asked)
+                self.wake.notify_all()
+            self.started.stop()
+
+    def _watch_fence(self) -> None:
+        while not self.done.wait(_FENCE_CHECK_S):
+            try:
+                with self._renewing:
+                    self.coordinator.log.check_not_fenced()
+            except FencedError as error:
+                self._fail(error)
+                self.started.stop()
+                return
+            except (HoldfastError, OSError) as error:
+                logger.warning("could not check whether another driver took over: %s", error)
+
+    def _wait_for_end(self) -> None:
+        self._wait_for_spark()
+        while self.lost is not None and not self.stopping.is_set() and self.failure is None:
+            try:
+                self._recover(self.lost)
+            except Exception as error:  # noqa: BLE001 - the pipeline ends with it
+                self._fail(
+                    error
+                    if isinstance(error, HoldfastError)
+                    else failure_of(error, self.name, self.ledger.version.epoch)
+                )
+                break
+            self._wait_for_spark()
+        try:
+            if not isinstance(self.failure, FencedError):
+                self._finish()
+        finally:
+            self.parts.close()
+            self.done.set()
+            with self.wake:
+                self.wake.notify_all()
+
+    def _wait_for_spark(self) -> None:
+        try:
+            self.started.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
+            if self.lost is None and (not self.stopping.is_set() or self.failure is not None):
+                self._fail(failure_of(error, self.name, self.ledger.version.epoch))
+
+    # ---- going back to the last checkpoint
+
+    def _lose(self, error: StateLostError) -> None:
+        """State is gone that no checkpoint holds: no epoch may begin before it is recovered."""
+        if self.lost is None:
+            self.lost = error
+            recovery = Recovery(error.message, self.ledger.version.epoch, self._epoch_began)
+            recovery.step("detect")
+            self.recoveries.append(recovery)
+            logger.warning("pipeline %s goes back to its last checkpoint: %s", self.name, error)
+
+    def _check_reachable(self) -> None:
+        """A checkpoint may be the first to notice that unsaved runs are gone."""
+        cluster = self.parts.cluster
+        if cluster is None or self.coordinator.last_error is None:
+            return
+        gone = cluster.lost(self.ledger.version)
+        if gone is not None:
+            self._lose(StateLostError(gone))
+            self.started.stop()
+
+    def _recover(self, lost: StateLostError) -> None:
+        """Claim anew and continue after the last checkpoint, on the hosts that are left."""
+        recovery = self.recoveries[-1]
+        recovery.step("stop")
+        with self._renewing:
+            self.parts.close()
+            self._use(self._renew())
+            self.lost = None
+            recovery.step("open")
+            self.spark_query = self.parts.begin(self._on_batch)
+        if self.stopping.is_set():
+            self.spark_query.stop()
+        with self.wake:
+            self.wake.notify_all()
+        logger.info("pipeline %s has recovered: %s", self.name, recovery)
+        del lost
+
+    def _follow_hosts(self) -> None:
+        """Notice hosts that come and go, and bring runs to those that need them, beside epochs."""
+        while not self.done.wait(FOLLOW_S):
+            cluster = self.parts.cluster
+            assert cluster is not None
+            if self._ending or self.spark_query is None:
+                continue
+            try:
+                with self._renewing:
+                    self._follow_once(cluster)
+                if cluster.moving and not cluster.missing(self.ledger.version):
+                    self._hand_over(cluster)
+            except StateLostError as error:
+                self._lose(error)
+                self.started.stop()
+            except Exception as error:  # noqa: BLE001 - epochs can do without, and it is tried again
+                logger.warning("hosts could not be followed, will be tried again: %s", error)
+                self.done.wait(_RETRY_S)
+
+    def _follow_once(self, cluster: ClusterSite) -> None:
+        noticed = time.monotonic()
+        if cluster.follow(self.ledger.version):
+            epoch = self.ledger.version.epoch
+            self.recoveries.append(Recovery("partitions have moved", epoch, noticed))
+            self.recoveries[-1].step("open")
+        if not cluster.wants_runs.is_set():
+            return
+        if not cluster.fetch_missing(self.ledger.version):
+            if cluster.missing(self.ledger.version):
+                return
+            cluster.wants_runs.clear()
+            if self.recoveries and "fetch" not in self.recoveries[-1].seconds:
+                self.recoveries[-1].fetched()
+                logger.info("every host has its runs: %s", self.recoveries[-1])
+
+    def _hand_over(self, cluster: ClusterSite) -> None:
+        """Between two epochs: store and copy what the last ones changed, then switch."""
+        with self.epoch_lock:
+            self.checkpoint()
+            while cluster.fetch_missing(self.ledger.version):
+                pass
+            cluster.switch(self.ledger.version)
+        logger.info("handed over: %s", "; ".join(self.hosts.explain()))
+
+    def _finish(self) -> None:
+        """A last checkpoint: all that was processed is published."""
+        try:
+            self.coordinator.checkpoint()
+        except HoldfastError as error:
+            self._fail(error)
+        if self.failure is None and self.coordinator.last_error is not None:
+            self._fail(self.coordinator.last_error)
+        if self.failure is None and self.coordinator.publish_error is not None:
+            self._fail(self.coordinator.publish_error)
+
+    def _fail(self, error: HoldfastError) -> None:
+        if self.failure is None:
+            self.failure = self._fenced_instead(error)
+            error = self.failure
+            logger.error("pipeline %s failed: %s", self.name, error)
+
+    def _fenced_instead(self, error: HoldfastError) -> HoldfastError:
+        """A driver that was fenced meets all sorts of errors: what matters is that it was fenced."""
+        try:
+            self.coordinator.log.check_not_fenced()
+        except FencedError as fenced:
+            return fenced
+        except (HoldfastError, OSError) as unknown:
+            logger.warning("could not check whether another driver took over: %s", unknown)
+        return error
+
+    def raise_failure(self) -> None:
+        """Raise what the pipeline failed with, if it has."""
+        if self.failure is not None:
+            raise self.failure
+
+    def _holds(self, epoch: int) -> bool:
+        last = self.last_checkpoint_epoch()
+        return last is not None and last >= epoch
+
+    def last_checkpoint_epoch(self) -> int | None:
+        """The newest epoch that a log entry holds."""
+        last: Checkpoint | None = self.coordinator.last
+        return None if last is None else last.epoch
