@@ -1,0 +1,1 @@
+"""What ``bench/recovery.py`` is made of: a cluster that loses the host with the state."""
