@@ -22,7 +22,7 @@ from holdfast.state.run import Run
 from holdfast.state.stored import StoredRun
 from holdfast.storage import NotFoundError, Storage
 
-__all__ = ["RunOpener", "local_path", "open_stored"]
+__all__ = ["RunOpener", "local_path", "open_local", "open_stored"]
 
 logger = logging.getLogger("holdfast.recovery")
 
@@ -36,6 +36,21 @@ _on_demand: dict[Path, StoredRun] = {}
 def local_path(folder: Path, run_name: str) -> Path:
     """Where the local form of a run is, in a driver's folder."""
     return folder / f"{run_name}.run"
+
+
+def open_local(run: Run, path: Path, *, verify: bool = False) -> LocalRun:
+    """The local form of a run at a path; ``CorruptionError`` if the file is bad or another run's.
+
+    Names are never used twice, and a file's index and blocks carry checksums; what is compared
+    besides are counts. A file that was fetched need not have the bytes of the one first written:
+    Arrow pads buffers as they come.
+    """
+    found = LocalRun.open(path, verify=verify)
+    if (found.totals.rows, found.totals.tombstones) != (run.rows, run.tombstones):
+        raise CorruptionError(
+            f"local run {path}: it has {found.totals.rows} rows, but run {run.name} has {run.rows}"
+        )
+    return found
 
 
 def open_stored(
@@ -128,7 +143,7 @@ class RunOpener:
         bad = []
         for path, run in self._opened.items():
             try:
-                LocalRun.open(path, expected=run.local).verify()
+                open_local(run, path).verify()
             except (CorruptionError, FileNotFoundError) as error:
                 logger.warning("local copy of run %s is bad and is deleted: %s", run.name, error)
                 path.unlink(missing_ok=True)
@@ -151,7 +166,7 @@ class RunOpener:
             return None
         try:
             foreign = self.own_claim is not None and run.claim != self.own_claim
-            found = LocalRun.open(path, expected=run.local, verify=foreign)
+            found = open_local(run, path, verify=foreign)
             if self.verify:
                 found.verify()
         except CorruptionError as error:

@@ -15,9 +15,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import CorruptionError
-from holdfast.recovery.opener import RunOpener, local_path
+from holdfast.recovery.opener import RunOpener, local_path, open_local
 from holdfast.spark.placed import task_host
-from holdfast.state.local import LocalRun
 from holdfast.state.run import Run
 from holdfast.storage import Storage
 
@@ -39,7 +38,7 @@ class Found(msgspec.Struct, frozen=True):
 def survey(root: Path, claim: int, runs: Mapping[str, Run]) -> Found:
     """Take over what this host's disk has of ``runs``, into the folder of a claim.
 
-    Files are recognised by name and by the checksum of their index; they are linked, not copied.
+    Files are recognised by name, and by an index with a right checksum; they are linked, not copied.
     What lower claims have besides goes.
     """
     host = task_host() or ""
@@ -89,7 +88,7 @@ def _taken_over(run: Run, folder: Path, older: list[Path]) -> bool:
         with contextlib.suppress(FileNotFoundError, FileExistsError):
             os.link(local_path(place, run.name), path)
     try:
-        LocalRun.open(path, expected=run.local)
+        open_local(run, path)
     except FileNotFoundError:
         return False
     except CorruptionError:
