@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -87,7 +88,7 @@ class Run:
         self._restores()
 
     def _build(self, size: int, engine: str) -> None:
-        made = self._try(f"{size} MB, {engine}", lambda: self.experiment.build(size, engine))
+        made = self._try(f"{size} MB, {engine}", partial(self.experiment.build, size, engine))
         if made is not None:
             self.pipes[engine, size] = made[0]
             self.found.built.append(made[1])
@@ -98,14 +99,14 @@ class Run:
             if pipe is None:
                 continue
             self.experiment.limit(None)
-            self._try(f"opening {pipe.name}", lambda p=pipe: self.experiment.open(p))
+            self._try(f"opening {pipe.name}", partial(self.experiment.open, pipe))
             # Spark's own is only compared at the limited rate.
             for rate in (_RATE,) if engine == "spark" else (None, _RATE):
                 for repeat in range(self.plan.repeats):
                     self.experiment.limit(rate)
                     self._fail(
                         f"host, {size} MB, {engine}, {self.experiment.lab.arrangement}, {rate}",
-                        lambda p=pipe, r=repeat: self.experiment.lose_host(p, r),
+                        partial(self.experiment.lose_host, pipe, repeat),
                     )
 
     def _executors_and_driver(self) -> None:
@@ -115,20 +116,20 @@ class Run:
                 if (pipe := self.pipes.get(("holdfast", size))) is not None:
                     self._fail(
                         f"executor, {size} MB",
-                        lambda p=pipe, r=repeat: self.experiment.lose_executor(p, r),
+                        partial(self.experiment.lose_executor, pipe, repeat),
                     )
         if (pipe := self.pipes.get(("holdfast", self.plan.driver_size))) is not None:
             for repeat in range(self.plan.repeats):
-                self._fail("driver", lambda p=pipe, r=repeat: self.experiment.lose_driver(p, r))
+                self._fail("driver", partial(self.experiment.lose_driver, pipe, repeat))
 
     def _restores(self) -> None:
         if (pipe := self.pipes.get(("holdfast", self.plan.restore_size))) is None:
             return
         self.experiment.limit(None)
-        self._try(f"opening {pipe.name}", lambda: self.experiment.open(pipe))
+        self._try(f"opening {pipe.name}", partial(self.experiment.open, pipe))
         self.experiment.limit(_RATE)
         for share in (_NEARLY_NOTHING, _TOUCHED):
-            made = self._try(f"restore, {share}", lambda s=share: self.experiment.restore(pipe, s))
+            made = self._try(f"restore, {share}", partial(self.experiment.restore, pipe, share))
             if made is not None:
                 self.found.restored.append(made)
 

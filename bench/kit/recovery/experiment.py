@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +287,7 @@ class Experiment:
     def _wait_for_executors(self) -> None:
         """Until every candidate runs one: the next failure begins from the same place."""
         for host in CANDIDATES:
-            wait_for(lambda h=host: self._executors(h), f"an executor on {host}", 60)
+            wait_for(partial(self._executors, host), f"an executor on {host}", 60)
 
     def _executors(self, host: str) -> bool:
         return any(EXECUTOR in command for command in self.lab.commands(host).values())

@@ -37,6 +37,10 @@ class SplitLab(Lab):
 
     arrangement = "local"
 
+    def __enter__(self) -> SplitLab:
+        super().__enter__()
+        return self
+
     def _daemons_of(self, host: str) -> list[AnyDaemon]:
         daemons = super()._daemons_of(host)
         if host == STORE:

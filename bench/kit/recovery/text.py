@@ -60,7 +60,8 @@ def ranks(random: npt.NDArray[np.float64], known: npt.ArrayLike) -> Numbers:
     [0, 9, 98]
     """
     most = np.maximum(np.asarray(known, dtype=np.float64), 1.0)
-    return np.minimum(most**random, most).astype(np.uint64) - np.uint64(1)
+    drawn: Numbers = np.minimum(most**random, most).astype(np.uint64) - np.uint64(1)
+    return drawn
 
 
 def _laid_out(numbers: Numbers) -> bytes:
