@@ -21,6 +21,8 @@ from holdfast.spark.query import Query
 from holdfast.storage import open_storage
 
 _FILES_PER_EPOCH = 10
+_EXECUTORS_S = 120.0
+_WARM_UP_TASKS = 8
 _STORE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -36,7 +38,23 @@ def _words(spark: SparkSession, source: str) -> DataFrame:
     return text.select(sf.explode(sf.split("value", " ")).alias("word"))
 
 
-class _Holdfast:
+class _OnSpark:
+    spark: SparkSession
+
+    def executors(self, least: int) -> dict[str, Any]:
+        """Wait until Spark has so many."""
+        jvm: Any = self.spark.sparkContext._jsc
+        deadline = time.monotonic() + _EXECUTORS_S
+        while (found := jvm.sc().getExecutorMemoryStatus().size() - 1) < least:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Spark has {found} executors, not {least}")
+            time.sleep(0.05)
+        # An executor's first tasks are slow: none of these failures should be the first to meet it.
+        self.spark.range(100_000).repartition(_WARM_UP_TASKS).count()
+        return {}
+
+
+class _Holdfast(_OnSpark):
     def __init__(self) -> None:
         builder = SparkSession.builder.appName("recovery")
         self.spark = hf.configure(builder).getOrCreate()
@@ -83,6 +101,15 @@ class _Holdfast:
         stored = [run.stored.size_bytes for run in entry.runs if run.stored is not None]
         return {"runs": [run.name for run in entry.runs], "stored_bytes": sum(stored)}
 
+    def looked_at(self, host: str, since: float) -> dict[str, Any]:
+        """Wait until the pipeline has seen what is on the disk of a host that joined."""
+        deadline = time.monotonic() + _EXECUTORS_S
+        while self.events.first(f"host {host} has", since) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody has looked at the disk of {host}")
+            time.sleep(0.05)
+        return {}
+
     def recovery(self, since: float) -> dict[str, Any]:
         """What Holdfast itself says of its last recovery."""
         assert self.query is not None
@@ -117,7 +144,7 @@ class _Events(logging.Handler):
         return [(round(at - since, 3), words) for at, words in self.seen if at >= since]
 
 
-class _SparkOwn:
+class _SparkOwn(_OnSpark):
     """Spark's own aggregation with RocksDB, its checkpoint in the same HDFS."""
 
     def __init__(self) -> None:

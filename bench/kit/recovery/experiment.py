@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from bench.kit.recovery.hosts import CANDIDATES, SplitLab, wait_for
 from bench.kit.recovery.program import DriverProgram
 from bench.kit.recovery.records import Built, Failure, Restore
 from bench.kit.recovery.text import Text, touching
-from bench.lab.spark import EXECUTOR
 
 __all__ = ["Experiment", "Pipe"]
 
@@ -100,12 +98,23 @@ class Experiment:
         self._start()
         self._ran()
         if pipe.engine == "holdfast":
-            names = self._ask("runs")["runs"]
-            wait_for(
-                lambda: self.lab.has_runs(self._holder, pipe.name, names),
-                f"the state on {self._holder}",
-                _LONG_S,
-            )
+            self._hold_alone(pipe)
+
+    def _hold_alone(self, pipe: Pipe) -> None:
+        """One host has all state on its disk, and the other nothing."""
+        names = self._ask("runs")["runs"]
+        wait_for(
+            lambda: self.lab.has_runs(self._holder, pipe.name, names),
+            f"the state on {self._holder}",
+            _LONG_S,
+        )
+        if self.lab.local_files(_other(self._holder), pipe.name).keys() & set(names):
+            # It was here before. The driver knows that and would count on it.
+            self._ask("stop")
+            self.lab.wipe(_other(self._holder), pipe.name)
+            self._start()
+            pipe.feed()
+            self._ran()
 
     def limit(self, rate: str | None) -> None:
         """Change the speed of all cables."""
@@ -119,9 +128,9 @@ class Experiment:
         """Kill the host with the state; another one goes on. Then the host returns, empty."""
         self.open(pipe)
         lost = self._holder
-        (spare,) = (host for host in CANDIDATES if host != lost)
+        spare = _other(lost)
         names = self._ask("runs")["runs"] if pipe.engine == "holdfast" else []
-        if names and self.lab.has_runs(spare, pipe.name, names):
+        if self.lab.local_files(spare, pipe.name).keys() & set(names):
             raise RuntimeError(f"{spare} has the state before {lost} is killed")
         before = self.lab.bytes(spare)
         killed = time.monotonic()
@@ -281,16 +290,20 @@ class Experiment:
     def _bring_back(self, host: str) -> None:
         assert self._pipe is not None
         self.lab.wipe(host, self._pipe.name)
+        began = time.monotonic()
         self.lab.start(host)
         self._wait_for_executors()
+        if self._engine == "holdfast":
+            self._ask("looked_at", host=host, since=began)
 
     def _wait_for_executors(self) -> None:
-        """Until every candidate runs one: the next failure begins from the same place."""
-        for host in CANDIDATES:
-            wait_for(partial(self._executors, host), f"an executor on {host}", 60)
+        """Until every candidate has one: the next failure begins from the same place."""
+        self._ask("executors", least=len(CANDIDATES))
 
-    def _executors(self, host: str) -> bool:
-        return any(EXECUTOR in command for command in self.lab.commands(host).values())
+
+def _other(host: str) -> str:
+    (other,) = (candidate for candidate in CANDIDATES if candidate != host)
+    return other
 
 
 class _Watch:
