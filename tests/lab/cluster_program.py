@@ -1,0 +1,132 @@
+"""A pipeline on the lab's cluster that does as it is told on its standard input. Run as a script.
+
+    python cluster_program.py WORK '{"checkpoint_dir": …, "start option": …}'
+
+WORK/in holds one Parquet file per epoch, output goes to WORK/out. A line of input is a command and
+its arguments; the answer is one line of JSON. What happens meanwhile comes as lines with "event".
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import holdfast as hf
+from holdfast import failpoints
+from holdfast.errors import FencedError, HoldfastError
+from holdfast.spark.query import Query
+
+SCHEMA = "word string, amount long"
+_speaking = threading.Lock()
+
+
+def say(**words: Any) -> None:
+    with _speaking:
+        print(json.dumps(words), flush=True)
+
+
+def begin(work: Path, options: dict[str, Any]) -> Query:
+    # Spark finds the lab's settings by itself.
+    session = hf.configure(SparkSession.builder.appName("cluster-program")).getOrCreate()
+    rows = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    pipeline = (
+        hf.stream(rows.parquet(str(work / "in")))
+        .key_by("word")
+        .aggregate(n=hf.count(), total=hf.sum("amount"))
+    )
+    sink = hf.sinks.parquet(str(work / "out"))
+    query: Query = pipeline.write_to(sink).start("cluster", **options)
+    return query
+
+
+def look(query: Query) -> dict[str, Any]:
+    """What users can see of it, and which runs it holds."""
+    status = query.status
+    last = query.progress[-1] if query.progress else None
+    cluster = query._running.hosts
+    runs = query._running.ledger.version.runs().values()
+    return {
+        "state": status.state,
+        "epoch": status.last_epoch,
+        "checkpoint": status.last_checkpoint,
+        "hosts": [host.name for host in cluster._hosts.hosts()],
+        "moving": cluster.moving,
+        "claim": query._running.coordinator.log.claim_number,
+        "recoveries": [
+            {"reason": r.reason, "seconds": dict(r.seconds)} for r in query.recoveries
+        ],
+        "placement": [
+            {"partition": p.partition, "host": p.host, "why": p.why,
+             "local_bytes": p.local_bytes, "remote_bytes": p.remote_bytes}
+            for p in (last.placement if last else ())
+        ],
+        "fetched_bytes": [p.fetched_bytes for p in query.progress],
+        "live": sorted(query._running.ledger.live_runs()),
+        "runs": {run.name: run.stored.size_bytes if run.stored else None for run in runs},
+    }  # fmt: skip
+
+
+def obey(work: Path, query: Query, command: str, arguments: list[str]) -> Any:
+    if command == "run":
+        query.process_all_available()
+    elif command == "epochs":  # processed, but in no checkpoint
+        query.spark_query.processAllAvailable()
+    elif command == "checkpoint":
+        return query.checkpoint()
+    elif command == "await":
+        return query.await_termination(float(arguments[0]))
+    elif command == "look":
+        return look(query)
+    elif command == "drain":
+        query.drain(arguments[0])
+    elif command == "undrain":
+        query.undrain(arguments[0])
+    elif command == "announce":  # say when a failpoint is passed
+        # Each time, where arm() acts once.
+        failpoints._armed[arguments[0]] = lambda: say(event=arguments[0])
+    elif command == "pause":  # say so once, and wait there until the file is made
+        failpoints.arm(arguments[0], lambda: _pause(work / "go", arguments[0]))
+    else:
+        raise ValueError(command)
+    return None
+
+
+def _pause(go: Path, where: str) -> None:
+    say(event=where)
+    while not go.exists():
+        time.sleep(0.02)
+
+
+def main() -> int:
+    logging.basicConfig(level="INFO", format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel("WARNING")
+    work, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+    try:
+        query = begin(work, options)
+        say(answer="start", value=query._running.coordinator.log.claim_number)
+        for line in sys.stdin:
+            command, *arguments = line.split()
+            if command == "stop":
+                break
+            say(answer=command, value=obey(work, query, command, arguments))
+        query.stop()
+        query.await_termination(0)
+    except FencedError as error:
+        say(answer="failed", kind=error.kind, value=str(error))
+        return FencedError.EXIT_CODE
+    except HoldfastError as error:
+        say(answer="failed", kind=error.kind, value=str(error))
+        return 1
+    say(answer="stop", value=None)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
