@@ -410,6 +410,7 @@ class Pipeline:
         max_ahead: str | float = "10 minutes",
         memory_bytes: int = 256 << 20,
         local_dir: str | Path | None = None,
+        local_limit_bytes: int | None = None,
         from_entry: int | None = None,
         clock: Callable[[], int] | None = None,
         on_checkpoint: Callable[[CheckpointEvent], None]
@@ -425,7 +426,10 @@ class Pipeline:
         - ``keep_last``, ``keep_for``: which checkpoints are retained.
         - ``max_ahead_bytes``, ``max_ahead``: how far processing may run ahead of the log.
         - ``memory_bytes``: what a task may hold of an epoch's rows before it spills.
-        - ``local_dir``: where this host keeps its copy of state, ideally across restarts.
+        - ``local_dir``: where each host keeps its copy of state, ideally across restarts. A tmpfs or
+          a mount of persistent memory works as well: files are memory-mapped.
+        - ``local_limit_bytes``: how much of it state may take on each host; what was changed longest
+          ago is then read from checkpoint storage, block by block.
         - ``from_entry``: start from this older log entry instead of the last.
         - ``clock``: gives processing time in ms since 1970; by default the driver's own clock.
         - ``on_checkpoint``: called when a checkpoint is complete or has failed.
@@ -447,6 +451,7 @@ class Pipeline:
             max_ahead=max_ahead,
             memory_bytes=memory_bytes,
             local_dir=local_dir,
+            local_limit_bytes=local_limit_bytes,
             from_entry=from_entry,
             clock=clock,
             on_checkpoint=callbacks,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,21 @@ logger = logging.getLogger("holdfast.recovery")
 _open: dict[Path, LocalRun] = {}
 # The same for runs that are read on demand until they are on this host's disk.
 _on_demand: dict[Path, StoredRun] = {}
+
+
+class _Counter:
+    """Bytes that this process has read from storage: an open run outlives the task that opened it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.total = 0
+
+    def add(self, length: int) -> None:
+        with self._lock:
+            self.total += length
+
+
+_read = _Counter()
 
 
 def local_path(folder: Path, run_name: str) -> Path:
@@ -101,13 +117,19 @@ class RunOpener:
         self.own_claim = own_claim
         """Check the blocks of runs of other claims when they are first used."""
         self.touching = touching
-        """How many keys are wanted: if they are few, runs are not fetched as a whole. None: all."""
-        self.fetched_bytes = 0
+        """How many keys are wanted: if they are few, runs are not fetched as a whole. None: all;
+        0: whatever is wanted, nothing is kept."""
+        self._read_before = _read.total
         self.fetched: list[str] = []
         """Names of the runs that were brought to this host's disk."""
         self.local_bytes = 0
         """Size of the runs that were opened on this host's disk."""
         self._opened: dict[Path, Run] = {}
+
+    @property
+    def fetched_bytes(self) -> int:
+        """What was read from storage since this opener was made."""
+        return _read.total - self._read_before
 
     def open(self, run: Run) -> OpenRun:
         """The run, memory-mapped if it is on this host's disk or worth bringing there."""
@@ -119,8 +141,8 @@ class RunOpener:
                 self._opened[path] = run
             return known
         if self.touching is not None and run.stored is not None:
-            stored = _on_demand.get(path) or open_stored(run, self.storage, self._count)
-            if self.touching < len(stored.blocks):
+            stored = _on_demand.get(path) or open_stored(run, self.storage, _read.add)
+            if self.touching == 0 or self.touching < len(stored.blocks):
                 _on_demand[path] = stored
                 return stored
         return self.fetch(run)
@@ -138,6 +160,12 @@ class RunOpener:
             for path in [p for p in known if p.parent == self.folder and p not in wanted]:
                 del known[path]
 
+    def delete(self, name: str) -> None:
+        """Delete a run's local file; whoever needs it again gets it from storage."""
+        path = local_path(self.folder, name)
+        _open.pop(path, None)
+        path.unlink(missing_ok=True)
+
     def drop_bad(self) -> list[str]:
         """Delete opened local files that are not what was written; the names of their runs."""
         bad = []
@@ -150,9 +178,6 @@ class RunOpener:
                 _open.pop(path, None)
                 bad.append(run.name)
         return bad
-
-    def _count(self, length: int) -> None:
-        self.fetched_bytes += length
 
     def _mapped(self, run: Run, path: Path) -> LocalRun | None:
         found = self._from_disk(run, path)
@@ -181,7 +206,7 @@ class RunOpener:
             found = self._from_disk(run, path)
             if found is not None:
                 return found
-            stored = open_stored(run, self.storage, self._count)
+            stored = open_stored(run, self.storage, _read.add)
             writer = LocalRunWriter(path, stored.schema)
             try:
                 for index in range(len(stored.blocks)):

@@ -7,6 +7,7 @@ from a look at the disk of every host that joins.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import threading
@@ -21,6 +22,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
+from holdfast.recovery.eviction import evictions
 from holdfast.recovery.handover import plan_handover
 from holdfast.recovery.health import HostHealth
 from holdfast.recovery.placement import Copy, Host, Plan, place
@@ -68,12 +70,14 @@ class ClusterSite:
         root: Path,
         health: HostHealth,
         *,
+        limit_bytes: int | None = None,
         priorities: Mapping[str, int] | None = None,
     ) -> None:
         self._context = context
         self._storage = storage
         self._root = root
         self.health = health
+        self.limit_bytes = limit_bytes
         self._priorities = priorities or {}
         self._hosts = LiveHosts(context)
         self._placer = Placer(context)
@@ -87,7 +91,7 @@ class ClusterSite:
         """Hosts whose disk has been looked at and that were alive when last asked."""
         self._executors: frozenset[str] = frozenset()
         self._plan: Plan | None = None
-        self._retired: list[tuple[str, ...]] = []
+        self._retired: list[tuple[tuple[str, str], ...]] = []
         self._moves: dict[int, str] = {}
         """Partitions that are to be handed over, and to which host."""
         self._unbalanced = False
@@ -132,7 +136,13 @@ class ClusterSite:
             if not same or executors != self._executors:
                 self._plan = self._planned(version, partitions)
             assert self._plan is not None
-            retired = tuple(name for names in self._retired for name in names)
+            # What has since been fetched again must stay.
+            retired = tuple(
+                (name, host)
+                for some in self._retired
+                for name, host in some
+                if host not in self._holders.get(name, ())
+            )
             return Placement(self._plan.assignments, retired)
 
     def placed(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
@@ -172,11 +182,13 @@ class ClusterSite:
         """Tell the tasks of the next epochs which files may go."""
         with self._lock:
             self._known = dict(version.runs())
-            gone = tuple(name for name in self._holders if name not in live)
-            for name in gone:
+            gone = [(name, "") for name in self._holders if name not in live]
+            for name, _ in gone:
                 del self._holders[name]
+            if self.limit_bytes is not None:
+                gone += self._evicted(self.limit_bytes)
             # More than once: a host may have no task in the next epoch.
-            self._retired = [*self._retired[-_KEEP_RETIRED:], gone]
+            self._retired = [*self._retired[-_KEEP_RETIRED:], tuple(gone)]
 
     def follow(self, version: Version) -> bool:
         """Between epochs: plan anew if hosts have come or gone; whether anything moved.
@@ -287,7 +299,19 @@ class ClusterSite:
                 for run in _runs_within(version, partition_range(partition, count)):
                     if run.stored is not None and host not in self._holders.get(run.name, ()):
                         lacking.setdefault(host, {})[run.name] = run
-        return {host: sorted(runs.values(), key=self._urgency) for host, runs in lacking.items()}
+            return {
+                host: kept
+                for host, runs in lacking.items()
+                if (kept := self._fitting(host, sorted(runs.values(), key=self._urgency)))
+            }
+
+    def _fitting(self, host: str, runs: list[Run]) -> list[Run]:
+        """The first of these runs, as many as its disk has room for."""
+        if self.limit_bytes is None:
+            return runs
+        room = self.limit_bytes - sum(run.size_bytes for run in self._held(host))
+        fitting = list(itertools.accumulate(run.size_bytes for run in runs))
+        return [run for run, total in zip(runs, fitting, strict=True) if total <= room]
 
     def fetch_missing(self, version: Version) -> int:
         """Have each host fetch some of what it lacks; the number of runs still to come."""
@@ -314,6 +338,19 @@ class ClusterSite:
         self._on_hosts(sorted(self._present), lambda _: tidy(folder, kept), "tidy")
 
     # ---- inside
+
+    def _evicted(self, limit_bytes: int) -> list[tuple[str, str]]:
+        """Drop what is beyond the limit of each host's disk."""
+        gone = []
+        for host in self._present:
+            held = self._held(host)
+            for name in evictions(held, limit_bytes):
+                self._holders[name].discard(host)
+                gone.append((name, host))
+        return gone
+
+    def _held(self, host: str) -> list[Run]:
+        return [run for name, run in self._known.items() if host in self._holders.get(name, ())]
 
     def _planned(self, version: Version, partitions: int) -> Plan:
         self._known = dict(version.runs())

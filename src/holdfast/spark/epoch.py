@@ -226,7 +226,8 @@ class EpochLoop:
             memory_bytes=self.memory_bytes,
             outputs=self.outputs,
             job=uuid.uuid4().hex[:16],
-            on_demand=not self.site.one_host,
+            on_demand=not self.site.one_host or self.site.limit_bytes is not None,
+            keep_fetched=self.site.limit_bytes is None,
             retired=placement.retired,
         )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from holdfast.errors import ConfigurationError
 from holdfast.recovery.opener import local_path
+from holdfast.state.run import Run
 
 __all__ = ["LocalFiles", "default_local_dir"]
 
@@ -77,6 +78,10 @@ class LocalFiles:
     def known(self, names: Iterable[str]) -> None:
         """Runs that have, or may have, a file here."""
         self._known.update(names)
+
+    def present(self, runs: Iterable[Run]) -> list[Run]:
+        """Those of these runs that have a file here."""
+        return [run for run in runs if local_path(self.folder, run.name).exists()]
 
     def retire(self, live: set[str]) -> None:
         """Delete the files of known runs that nobody can open any more."""

@@ -35,6 +35,7 @@ class Options:
     max_ahead_s: float
     memory_bytes: int
     local_dir: Path
+    local_limit_bytes: int | None
     from_entry: int | None
     clock: Callable[[], int] | None
     on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...]
@@ -55,6 +56,7 @@ class Options:
         max_ahead: str | float,
         memory_bytes: int,
         local_dir: str | Path | None,
+        local_limit_bytes: int | None,
         from_entry: int | None,
         clock: Callable[[], int] | None,
         on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...],
@@ -74,6 +76,7 @@ class Options:
             ("keep_last", keep_last, 1),
             ("max_ahead_bytes", max_ahead_bytes, 1),
             ("memory_bytes", memory_bytes, 1 << 20),
+            ("local_limit_bytes", local_limit_bytes, 1 << 20),
         ):
             if value is not None and value < least:
                 raise InputError(f"{what} must be at least {least}, not {value}")
@@ -96,6 +99,7 @@ class Options:
             max_ahead_s=parse_duration(max_ahead, "max_ahead"),
             memory_bytes=memory_bytes,
             local_dir=default_local_dir() if local_dir is None else Path(local_dir),
+            local_limit_bytes=local_limit_bytes,
             from_entry=from_entry,
             clock=clock,
             on_checkpoint=on_checkpoint,

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
+from holdfast.recovery.eviction import evictions
 from holdfast.recovery.placement import Assignment
 from holdfast.spark.local_files import LocalFiles
 from holdfast.state.run import Run
@@ -27,8 +28,8 @@ class Placement:
 
     assignments: tuple[Assignment, ...] = ()
     """One per partition; none if there is only one place to run."""
-    retired: tuple[str, ...] = ()
-    """Runs whose local files may go."""
+    retired: tuple[tuple[str, str], ...] = ()
+    """Runs whose local files may go, and on which host ("" for all)."""
 
     @property
     def hosts(self) -> list[str | None]:
@@ -41,6 +42,9 @@ class Site(Protocol):
 
     one_host: bool
     """Whether driver and tasks share one disk."""
+
+    limit_bytes: int | None
+    """How much of a host's disk runs may take; None for all of it."""
 
     @property
     def folder(self) -> Path:
@@ -70,8 +74,10 @@ class LocalSite:
 
     one_host = True
 
-    def __init__(self, files: LocalFiles) -> None:
+    def __init__(self, files: LocalFiles, limit_bytes: int | None = None) -> None:
         self._files = files
+        self.limit_bytes = limit_bytes
+        self._dropped: tuple[tuple[str, str], ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -81,7 +87,8 @@ class LocalSite:
     def place(self, version: Version, partitions: int) -> Placement:
         """Nowhere else to go."""
         del version, partitions
-        return Placement()
+        dropped, self._dropped = self._dropped, ()
+        return Placement(retired=dropped)
 
     def placed(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
         """The frame itself."""
@@ -100,6 +107,10 @@ class LocalSite:
         """Delete them now: the driver sees the folder."""
         self._files.known(version.runs())
         self._files.retire(live)
+        if self.limit_bytes is not None:
+            held = self._files.present(version.runs().values())
+            # By tasks: their maps of the files have to go too.
+            self._dropped = tuple((name, "") for name in evictions(held, self.limit_bytes))
 
     def failed(self, error: Exception, attempt: int) -> None:
         """Nothing that running it again would mend."""

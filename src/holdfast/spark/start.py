@@ -188,15 +188,22 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
 
 
 def _open_site(
-    spark: SparkSession, valid: _Validated, claim: int, version: Version, health: HostHealth
+    spark: SparkSession,
+    options: Options,
+    valid: _Validated,
+    claim: int,
+    version: Version,
+    health: HostHealth,
 ) -> LocalSite | ClusterSite:
     """The place where tasks will run, with what it still has of the state."""
     context = spark.sparkContext
     if not is_cluster(context):
         valid.files.open(claim, valid.prepared)
-        return LocalSite(valid.files)
+        return LocalSite(valid.files, options.local_limit_bytes)
     send_holdfast(context)
-    site = ClusterSite(context, valid.storage, valid.files.root, health)
+    site = ClusterSite(
+        context, valid.storage, valid.files.root, health, limit_bytes=options.local_limit_bytes
+    )
     check_executors(context, [host.name for host in site.wait_for_hosts()])
     site.open(claim, version)
     return site
@@ -229,7 +236,7 @@ def _assemble(
         entry.state_rows if entry else 0,
         TableClock(last.processing_time_ms, last.watermark_ms) if last else None,
     )
-    site = _open_site(spark, valid, log.claim_number, version, health)
+    site = _open_site(spark, options, valid, log.claim_number, version, health)
     partitions = options.partitions or spark.sparkContext.defaultParallelism
     host = socket.gethostname()
     for sink_id, sink in sinks.items():

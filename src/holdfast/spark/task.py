@@ -72,8 +72,10 @@ class TaskSpec:
     """Names the attempt at the epoch: reports of an earlier one don't count."""
     on_demand: bool = False
     """Whether runs that are not on the task's host may be read block by block."""
-    retired: tuple[str, ...] = ()
-    """Runs whose local files may go."""
+    keep_fetched: bool = True
+    """Whether there is room for runs that are fetched as a whole."""
+    retired: tuple[tuple[str, str], ...] = ()
+    """Runs whose local files may go, and on which host ("" for all)."""
 
 
 class TaskReport(msgspec.Struct, frozen=True):
@@ -156,7 +158,7 @@ class _Task:
         ingest.read(batches)
         self._lap("receive")
         if spec.on_demand:
-            self.opener.touching = ingest.rows
+            self.opener.touching = ingest.rows if spec.keep_fetched else 0
         totals = _Totals()
         state = EpochState(
             operator.tables, spec.segments, self.range, self.opener, self.table_clock
@@ -174,8 +176,9 @@ class _Task:
         staged = {sink: out for sink, w in self.stages.items() if (out := w.close()) is not None}
         self._lap("stage")
         self.opener.keep_only({s.run.name for part in spec.segments.values() for s in part})
-        for name in spec.retired:
-            local_path(spec.folder, name).unlink(missing_ok=True)
+        for name, host in spec.retired:
+            if host in ("", spec.host):
+                self.opener.delete(name)
         failpoint("task.before_report")
         return TaskReport(
             epoch,
