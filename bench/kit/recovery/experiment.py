@@ -73,6 +73,7 @@ class Experiment:
         pipe = Pipe(text, folder, engine, f"{self.lab.hdfs_url}/{engine}-{megabytes}")
         text.write(self.cache, pipe.source)
         self.limit(None)
+        self._use_engine(engine)
         began = time.monotonic()
         self.open(pipe)
         seconds = time.monotonic() - began
