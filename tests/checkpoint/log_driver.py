@@ -1,15 +1,21 @@
 """A driver without Spark: claims the log, then writes objects and checkpoints, publishes, collects.
 
-Run as ``python -m tests.checkpoint.log_driver DIRECTORY NAME ROUNDS``; tests stop or kill it at
-failpoints. They also run it in their own process, as the other driver.
+Tests stop or kill it at failpoints, in a process of its own (:class:`Nursery`). They also run it in
+their own process, as the other driver.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
+import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
+from holdfast import failpoints
 from holdfast.checkpoint.log import Log
 from holdfast.checkpoint.pins import read_pins
 from holdfast.checkpoint.retention import (
@@ -59,9 +65,65 @@ def run(storage: Storage, driver: str, rounds: int) -> Log:
     return log
 
 
-if __name__ == "__main__":
+class Nursery:
+    """A process that has all modules loaded and forks a driver when it is told to.
+
+    A driver's life is a few milliseconds; loading the modules would take a hundred times as long.
+    """
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.checkpoint.log_driver"],
+            cwd=Path(__file__).resolve().parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, **order: Any) -> tuple[int, int]:
+        """Start a driver (see :func:`obey`): its process id, and its status as ``os.waitpid`` has it.
+
+        That is when it has ended, or when it was stopped; then :meth:`end` waits for its end.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return self.end()
+
+    def end(self) -> tuple[int, int]:
+        assert self._process.stdout is not None
+        pid, status = self._process.stdout.readline().split()
+        return int(pid), int(status)
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+def obey(
+    root: str, driver: str, rounds: int, point: str, action: str, at: int, errors: str
+) -> None:
+    """What a driver of a :class:`Nursery` does."""
+    failpoints.arm(point, action, at)
     try:
-        run(open_storage(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+        run(open_storage(root), driver, rounds)
     except FencedError as error:
-        sys.stderr.write(f"{error}\n")
+        Path(errors).write_text(f"{error}\n")
         raise
+
+
+def main() -> None:
+    """Fork a driver for each line, and print its id and its status, once it stops and once it ends."""
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            obey(**json.loads(line))
+            return
+        stopped = True
+        while stopped:
+            _, status = os.waitpid(pid, os.WUNTRACED)
+            print(pid, status, flush=True)
+            stopped = os.WIFSTOPPED(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,11 @@ from holdfast.checkpoint.log import read_log
 from holdfast.checkpoint.log_state import list_entries
 from holdfast.errors import FencedError
 from holdfast.storage import LocalStorage
-from tests.checkpoint.log_driver import run
+from tests.checkpoint.log_driver import Nursery, run
 from tests.checkpoint.log_support import check_log, check_nothing_is_left_over
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 MANY = 1000
 
 # At which passage of each point to act: in the claim, in the fifth round's checkpoint, when
@@ -51,14 +49,11 @@ POINTS = [
 ]
 
 
-def start(root: Path, point: str, passage: int, action: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.checkpoint.log_driver", str(root), "sleeper", str(MANY)],
-        cwd=ROOT,
-        env={**os.environ, "HOLDFAST_FAILPOINTS": f"{point}={action}@{passage}"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
 
 
 def contents(storage: LocalStorage) -> dict[str, bytes]:
@@ -85,13 +80,16 @@ def finish(storage: LocalStorage) -> None:
 
 @pytest.mark.parametrize(("point", "passage"), POINTS)
 def test_a_driver_that_sleeps_past_retention_is_fenced_and_does_nothing(
-    tmp_path: Path, point: str, passage: int
+    tmp_path: Path, nursery: Nursery, point: str, passage: int
 ) -> None:
     storage = LocalStorage(tmp_path / "ck")
-    sleeper = start(storage.root, point, passage, "stop")
+    errors = tmp_path / "errors"
+    sleeper, status = nursery.start(
+        root=str(storage.root), driver="sleeper", rounds=MANY,
+        point=point, action="stop", at=passage, errors=str(errors),
+    )  # fmt: skip
+    assert os.WIFSTOPPED(status), f"{point} was not passed {passage} times: {status}"
     try:
-        _, status = os.waitpid(sleeper.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), f"{point} was not passed {passage} times: {status}"
         last = max(list_entries(storage), default=-1)
 
         other = run(storage, "other", rounds=6)
@@ -100,15 +98,13 @@ def test_a_driver_that_sleeps_past_retention_is_fenced_and_does_nothing(
         assert not storage.exists(entry_name(other.claim_number))
         assert min(counting) > last + 1
         before = contents(storage)
-
-        sleeper.send_signal(signal.SIGCONT)
-        _, error = sleeper.communicate()
-        assert sleeper.returncode == FencedError.EXIT_CODE, error
-        for word in ("'sleeper'", "'orders'", str(storage.root), f"claim {other.claim_number}"):
-            assert word in error
     finally:
-        sleeper.kill()
-        sleeper.wait()
+        os.kill(sleeper, signal.SIGCONT)
+        _, status = nursery.end()
+    assert os.waitstatus_to_exitcode(status) == FencedError.EXIT_CODE
+    error = errors.read_text()
+    for word in ("'sleeper'", "'orders'", str(storage.root), f"claim {other.claim_number}"):
+        assert word in error
 
     after = contents(storage)
     assert {name: after.get(name) for name in before} == before, "it deleted or changed something"
@@ -125,11 +121,15 @@ def test_a_driver_that_sleeps_past_retention_is_fenced_and_does_nothing(
 
 
 @pytest.mark.parametrize(("point", "passage"), POINTS)
-def test_after_a_kill_the_next_driver_goes_on(tmp_path: Path, point: str, passage: int) -> None:
+def test_after_a_kill_the_next_driver_goes_on(
+    tmp_path: Path, nursery: Nursery, point: str, passage: int
+) -> None:
     storage = LocalStorage(tmp_path / "ck")
-    victim = start(storage.root, point, passage, "kill")
-    _, error = victim.communicate()
-    assert victim.returncode == -signal.SIGKILL, error
+    _, status = nursery.start(
+        root=str(storage.root), driver="victim", rounds=MANY,
+        point=point, action="kill", at=passage, errors=str(tmp_path / "errors"),
+    )  # fmt: skip
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     check_log(storage)
     check_objects(storage)
     finish(storage)
