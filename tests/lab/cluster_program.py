@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from holdfast import failpoints
 from holdfast.errors import FencedError, HoldfastError
+from holdfast.spark import cluster
 from holdfast.spark.query import Query
 
 SCHEMA = "word string, amount long"
@@ -50,14 +51,14 @@ def look(query: Query) -> dict[str, Any]:
     """What users can see of it, and which runs it holds."""
     status = query.status
     last = query.progress[-1] if query.progress else None
-    cluster = query._running.hosts
+    site = query._running.hosts
     runs = query._running.ledger.version.runs().values()
     return {
         "state": status.state,
         "epoch": status.last_epoch,
         "checkpoint": status.last_checkpoint,
-        "hosts": [host.name for host in cluster._hosts.hosts()],
-        "moving": cluster.moving,
+        "hosts": [host.name for host in site._hosts.hosts()],
+        "moving": site.moving,
         "claim": query._running.coordinator.log.claim_number,
         "recoveries": [
             {"reason": r.reason, "seconds": dict(r.seconds)} for r in query.recoveries
@@ -88,6 +89,8 @@ def obey(work: Path, query: Query, command: str, arguments: list[str]) -> Any:
         query.drain(arguments[0])
     elif command == "undrain":
         query.undrain(arguments[0])
+    elif command == "patience":  # how long to wait for an executor to come back, on a busy machine
+        cluster._RETURN_S = float(arguments[0])
     elif command == "announce":  # say when a failpoint is passed
         # Each time, where arm() acts once.
         failpoints._armed[arguments[0]] = lambda: say(event=arguments[0])

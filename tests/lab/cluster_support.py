@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -51,7 +52,8 @@ class Driver:
         self.log = log
         self._said: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._events: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def send(self, command: str) -> None:
         assert self.process.stdin is not None
@@ -89,10 +91,19 @@ class Driver:
     def stop(self) -> None:
         self.ask("stop")
         assert self.process.wait(60) == 0
+        self._close()
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self._listener.join(10)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # what was not sent any more
+                    pipe.close()
 
     @property
     def alive(self) -> bool:
