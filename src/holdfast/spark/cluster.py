@@ -442,8 +442,11 @@ class ClusterSite:
             )
         for result in found:
             logger.info("host %s has %d of %d runs", result.host, len(result.runs), len(runs))
-            for name in result.runs:
-                self._holders.setdefault(name, set()).add(result.host)
+            here = frozenset(result.runs)
+            for name in runs:
+                holders = self._holders.setdefault(name, set())
+                # A host that went and came back may have lost its disk.
+                (holders.add if name in here else holders.discard)(result.host)
         self._present |= {result.host for result in found}
 
     def _on_hosts(
