@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,28 +48,45 @@ def source(spark: SparkSession, tmp_path: Path) -> EpochSource:
     return made
 
 
+def start_in(work: Path, df: DataFrame, name: str = "counts", **options: Any) -> Query:
+    """Start a count on the directories of one folder."""
+    aggregates = options.pop("aggregates", {"n": hf.count(), "total": hf.sum("amount")})
+    keys = options.pop("keys", ("word",))
+    sink = options.pop("sink", hf.sinks.parquet(str(work / "out")))
+    pipeline = hf.stream(df).key_by(*keys).aggregate(**aggregates).write_to(sink)
+    chosen = {
+        "checkpoint_interval": None,
+        "trigger": "available-now",
+        "local_dir": work / "local",
+        **options,
+    }
+    return pipeline.start(name, work / "ck", **chosen)
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Started:
     """Start a count on this test's directories."""
-
-    def begin(df: DataFrame, name: str = "counts", **options: Any) -> Query:
-        aggregates = options.pop("aggregates", {"n": hf.count(), "total": hf.sum("amount")})
-        keys = options.pop("keys", ("word",))
-        sink = options.pop("sink", hf.sinks.parquet(str(tmp_path / "out")))
-        pipeline = hf.stream(df).key_by(*keys).aggregate(**aggregates).write_to(sink)
-        chosen = {
-            "checkpoint_interval": None,
-            "trigger": "available-now",
-            "local_dir": tmp_path / "local",
-            **options,
-        }
-        return pipeline.start(name, tmp_path / "ck", **chosen)
-
-    return begin
+    return partial(start_in, tmp_path)
 
 
 def finish(query: Query) -> None:
     assert query.await_termination(120)
+
+
+@pytest.fixture(scope="module")
+def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a count that has ended, for tests which leave it as it is."""
+    work = tmp_path_factory.mktemp("finished")
+    source = EpochSource(spark, "word string, amount long", work / "in")
+    source.add([("a", 1), ("b", 2), ("a", 3)])
+    finish(start_in(work, source.df))
+    return work
+
+
+@pytest.fixture
+def over(finished: Path, tmp_path: Path) -> Path:
+    """A copy of its checkpoint directory, to be damaged."""
+    return Path(shutil.copytree(finished / "ck", tmp_path / "ck"))
 
 
 def test_an_unknown_column_is_named_with_those_there_are(source: EpochSource) -> None:
@@ -152,35 +171,30 @@ def changes(source: EpochSource) -> list[tuple[str, dict[str, Any], str]]:
 
 @pytest.mark.parametrize("case", range(4))
 def test_changed_types_are_refused_on_restart_and_nothing_is_touched(
-    case: int, source: EpochSource, start: Started, tmp_path: Path
+    case: int, source: EpochSource, finished: Path
 ) -> None:
-    finish(start(source.df))
-    before = tree(tmp_path / "ck"), tree(tmp_path / "out")
+    before = tree(finished / "ck"), tree(finished / "out")
     _, options, named = changes(source)[case]
     with pytest.raises(ConfigurationError, match=named):
-        start(source.df, **options)
-    assert (tree(tmp_path / "ck"), tree(tmp_path / "out")) == before
+        start_in(finished, source.df, **options)
+    assert (tree(finished / "ck"), tree(finished / "out")) == before
 
 
-def test_another_pipelines_directory_is_refused(
-    source: EpochSource, start: Started, tmp_path: Path
-) -> None:
-    finish(start(source.df))
-    before = tree(tmp_path / "ck")
+def test_another_pipelines_directory_is_refused(source: EpochSource, finished: Path) -> None:
+    before = tree(finished / "ck")
     with pytest.raises(ConfigurationError, match="belongs to pipeline 'counts', not 'orders'"):
-        start(source.df, name="orders")
-    assert tree(tmp_path / "ck") == before
+        start_in(finished, source.df, name="orders")
+    assert tree(finished / "ck") == before
 
 
-def test_a_newer_format_is_refused(source: EpochSource, start: Started, tmp_path: Path) -> None:
-    finish(start(source.df))
-    last = sorted((tmp_path / "ck" / "log").iterdir())[-1]
+def test_a_newer_format_is_refused(source: EpochSource, start: Started, over: Path) -> None:
+    last = sorted((over / "log").iterdir())[-1]
     body = re.sub(rb'"format": ?\d+', b'"format": 99', unseal(last.read_bytes(), "entry"))
     last.write_bytes(seal(body))
-    before = tree(tmp_path / "ck")
+    before = tree(over)
     with pytest.raises(FormatError, match="99"):
         start(source.df)
-    assert tree(tmp_path / "ck") == before
+    assert tree(over) == before
 
 
 def stored_runs(tmp_path: Path) -> list[Path]:
@@ -356,9 +370,8 @@ def test_bad_options_are_named(
     assert not (tmp_path / "ck").exists()
 
 
-def test_a_corrupt_log_entry_is_named(source: EpochSource, start: Started, tmp_path: Path) -> None:
-    finish(start(source.df))
-    last = sorted((tmp_path / "ck" / "log").iterdir())[-1]
+def test_a_corrupt_log_entry_is_named(source: EpochSource, start: Started, over: Path) -> None:
+    last = sorted((over / "log").iterdir())[-1]
     text = last.read_text()
     last.write_text(text.replace('"counts"', '"counst"'))
     with pytest.raises(CorruptionError, match=last.stem):

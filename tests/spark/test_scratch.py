@@ -28,16 +28,27 @@ def run(df: DataFrame, scratch: Path, keep: dict[int, dict[str, bytes]]) -> list
     return seen
 
 
-@pytest.mark.parametrize("after", [0, 1, 9, 10, 13])
-def test_a_query_continues_after_any_epoch(after: int, spark: SparkSession, tmp_path: Path) -> None:
-    """Past 10 epochs too, where Spark compacts a file source's log."""
-    source = EpochSource(spark, "n long", tmp_path / "in")
+Ran = tuple[EpochSource, dict[int, dict[str, bytes]]]
+
+
+@pytest.fixture(scope="module")
+def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A source whose first 14 epochs a query has read, with their positions; epoch 14 is new."""
+    folder = tmp_path_factory.mktemp("scratch")
+    source = EpochSource(spark, "n long", folder / "in")
     for n in range(14):
         source.add([(n,)])
     kept: dict[int, dict[str, bytes]] = {}
-    assert run(source.df, tmp_path / "first", kept) == [(n, n) for n in range(14)]
-    build_scratch(tmp_path / "second", kept[after])
+    assert run(source.df, folder / "first", kept) == [(n, n) for n in range(14)]
     source.add([(99,)])
+    return source, kept
+
+
+@pytest.mark.parametrize("after", [0, 1, 9, 10, 13])
+def test_a_query_continues_after_any_epoch(after: int, ran: Ran, tmp_path: Path) -> None:
+    """Past 10 epochs too, where Spark compacts a file source's log."""
+    source, kept = ran
+    build_scratch(tmp_path / "second", kept[after])
     expected = [(n, n) for n in range(after + 1, 14)] + [(14, 99)]
     assert run(source.df, tmp_path / "second", {}) == expected
 
