@@ -94,18 +94,29 @@ def spark(spark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
-        # Tests are short: what the JVM's second compiler would gain, it never pays back.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     builder = SparkSession.builder.master("local[2]").appName("holdfast-tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
+    from tests import quick_java
+
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(spark_folder)
+        patch.setenv(quick_java.VARIABLE, quick_java.known_options())
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def quick_java() -> Iterator[None]:
+    """Spark drivers that tests start as processes begin sooner; see ``tests/quick_java.py``."""
+    from tests import quick_java
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(quick_java.VARIABLE, quick_java.options())
+        yield
 
 
 Surroundings = Callable[[str], dict[str, Any]]

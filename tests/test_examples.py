@@ -41,6 +41,7 @@ def test_an_unknown_example_is_refused_with_those_that_there_are(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_java")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_prints_what_the_page_shows(name: str) -> None:
     done = subprocess.run(

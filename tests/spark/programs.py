@@ -26,8 +26,6 @@ def session(work: Path) -> SparkSession:
     )
     builder = builder.config("spark.sql.warehouse.dir", str(work / "warehouse"))
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a process that lives for seconds
-    builder = builder.config("spark.driver.extraJavaOptions", options)
     spark = hf.configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from holdfast.errors import FencedError
 from tests.spark.support import assert_equals_batch, more_input, run_program, start_program
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("quick_java")]
 
 
 def test_a_second_driver_fences_the_first(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,7 +14,12 @@ from pyspark.sql import SparkSession
 
 from tests.spark.support import assert_equals_batch, more_input, run_program, start_program
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.usefixtures("quick_java"),
+]
 
 # The five crash windows of the design, then every other step of an epoch, a checkpoint, a start.
 # Each process of a chain is killed at its window and the next one takes over, as it would in life.

@@ -39,6 +39,7 @@ print(json.dumps({"warnings": [t for t in told if "hf.configure" in t], "rows": 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_java")
 def test_a_plain_session_works_with_one_warning(tmp_path: Path) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(

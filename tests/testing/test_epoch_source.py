@@ -189,6 +189,7 @@ def test_sentinels_need_a_source_that_crashes(spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_java")
 def test_a_sentinel_kills_the_driver_once_and_its_epoch_passes_then(tmp_path: Path) -> None:
     program = Path(__file__).with_name("crashing_program.py")
 
