@@ -175,7 +175,8 @@ def check(
 
 
 @settings(
-    max_examples=25,
+    # Each example is several Spark jobs; the same folding is tried far more often without Spark.
+    max_examples=15,
     deadline=None,
     # Every example is several Spark jobs: shrinking a failure would take longer than reading it.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
@@ -183,7 +184,7 @@ def check(
 )
 @given(
     keys=st.lists(names, min_size=1, max_size=2, unique=True),
-    chosen=st.lists(aggregates(), min_size=6, max_size=10),
+    chosen=st.lists(aggregates(), min_size=8, max_size=12),
     sketch=names,
     epochs=st.lists(rows, min_size=1, max_size=3),
     shapes=st.lists(
