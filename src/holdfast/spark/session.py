@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
@@ -16,6 +17,7 @@ __all__ = [
     "SESSION_SETTINGS",
     "check_session",
     "configure",
+    "in_background",
     "own_session",
     "with_ticks",
 ]
@@ -80,6 +82,13 @@ def check_session(spark: SparkSession) -> None:
             "Make it with hf.configure(SparkSession.builder)",
             ", ".join(missing),
         )
+
+
+def in_background(context: SparkContext, what: str, tag: str) -> None:
+    """Have the jobs of this thread run beside epochs, not before them, under a tag to cancel them by."""
+    context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
+    context.setJobDescription(f"holdfast: {what}")
+    context.addJobTag(tag)
 
 
 def with_ticks(df: DataFrame) -> DataFrame:

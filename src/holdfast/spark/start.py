@@ -26,7 +26,7 @@ from holdfast.sinks.base import Sink, SinkContext
 from holdfast.spark.background import BackgroundJobs
 from holdfast.spark.cluster import ClusterSite
 from holdfast.spark.epoch import EpochLoop, Reports
-from holdfast.spark.executors import check_executors, send_holdfast
+from holdfast.spark.executors import send_holdfast
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
@@ -98,7 +98,22 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
         # An entry to start from was meant for the first start only.
         return _begun(pipeline, replace(options, from_entry=None), sinks, health)
 
+    _check_cluster(pipeline, options, health)
     return Query(_begun(pipeline, options, sinks, health), renew)
+
+
+def _check_cluster(pipeline: Pipeline, options: Options, health: HostHealth) -> None:
+    """Find out before anything is claimed whether the hosts of a cluster can be used."""
+    context = pipeline.source.frame.sparkSession.sparkContext
+    if is_cluster(context):
+        storage = open_storage(options.checkpoint_dir)
+        send_holdfast(context)
+        ClusterSite(context, storage, _local_files(options, storage).root, health).check()
+
+
+def _local_files(options: Options, storage: Storage) -> LocalFiles:
+    # Options behind the ? may change from run to run: the directory is the same.
+    return LocalFiles(options.local_dir, options.name, storage.url.partition("?")[0])
 
 
 def _begun(
@@ -169,8 +184,7 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
         check_sinks(state.last_checkpoint, {i: sink.describe() for i, sink in sinks.items()})
     for sink_id, sink in sinks.items():
         sink.validate(_context(options, sink_id, 0, storage, plan))
-    # Options behind the ? may change from run to run: the directory is the same.
-    files = LocalFiles(options.local_dir, options.name, storage.url.partition("?")[0])
+    files = _local_files(options, storage)
     cluster = is_cluster(pipeline.source.frame.sparkSession.sparkContext)
     if not cluster:
         files.check()
@@ -200,11 +214,9 @@ def _open_site(
     if not is_cluster(context):
         valid.files.open(claim, valid.prepared)
         return LocalSite(valid.files, options.local_limit_bytes)
-    send_holdfast(context)
     site = ClusterSite(
         context, valid.storage, valid.files.root, health, limit_bytes=options.local_limit_bytes
     )
-    check_executors(context, [host.name for host in site.wait_for_hosts()])
     site.open(claim, version)
     return site
 
@@ -303,7 +315,7 @@ def _assemble(
         coordinator,
         loop,
         ScratchReader(scratch),
-        jobs.compact,
+        jobs,
         close,
         now_ms,
         ticks,

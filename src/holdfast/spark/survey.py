@@ -20,7 +20,7 @@ from holdfast.spark.placed import task_host
 from holdfast.state.run import Run
 from holdfast.storage import Storage
 
-__all__ = ["Found", "fetch_runs", "survey", "tidy"]
+__all__ = ["Found", "fetch_runs", "probe", "survey", "tidy"]
 
 _LEFT_ALONE_S = 600.0
 
@@ -54,6 +54,19 @@ def survey(root: Path, claim: int, runs: Mapping[str, Run]) -> Found:
     except OSError as error:
         return Found(host, error=f"{error.strerror or error}: {error.filename or folder}")
     return Found(host, tuple(found))
+
+
+def probe(root: Path) -> Found:
+    """Whether local forms could be written on this host; changes nothing that stays."""
+    host = task_host() or ""
+    existing = root
+    while not existing.exists():
+        existing = existing.parent
+    try:
+        _check_writable(existing)
+    except OSError as error:
+        return Found(host, error=f"{error.strerror or error}: {root}")
+    return Found(host)
 
 
 def fetch_runs(folder: Path, storage: Storage, runs: tuple[Run, ...], claim: int) -> Found:
