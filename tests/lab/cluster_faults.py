@@ -57,12 +57,16 @@ class Supervisor:
             self._killed = True
             driver.kill()
 
+    def check(self) -> None:
+        """Raise what ended the supervision, if anything has."""
+        if self._error is not None:
+            raise self._error
+
     def finish(self, within_s: float) -> Driver:
         """A driver that runs, left to the caller from now on."""
         self._over.set()
         self._thread.join(within_s)
-        if self._error is not None:
-            raise self._error
+        self.check()
         driver = self._driver
         assert driver is not None
         assert not self._thread.is_alive(), f"the driver doesn't answer; see {driver.log}"
@@ -218,10 +222,11 @@ def run_faults(
     supervisor.start()
     feeder.start()
     try:
-        wait_until(lambda: _published(cluster) > 0, "the first output", 300)
+        wait_until(lambda: _has_begun(cluster, supervisor), "the first output", 300)
         until = time.monotonic() + seconds
         chance = random.Random(seed + 1)
         while time.monotonic() < until:
+            supervisor.check()
             faults.step()
             next_s = time.monotonic() + chance.uniform(0.3, 1.7) * pause_s
             while time.monotonic() < min(next_s, until):
@@ -269,6 +274,11 @@ def _feed(cluster: Cluster, seed: int, over: threading.Event, outcome: Outcome) 
         if outcome.epochs < _published(cluster) + 10:
             cluster.add(chance.randrange(1, 3000), chance.randrange(1, 1500))
             outcome.epochs += 1
+
+
+def _has_begun(cluster: Cluster, supervisor: Supervisor) -> bool:
+    supervisor.check()
+    return _published(cluster) > 0
 
 
 def _published(cluster: Cluster) -> int:
