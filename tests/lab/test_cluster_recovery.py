@@ -17,6 +17,7 @@ import pytest
 
 from bench.lab import Lab
 from bench.services.daemon import wait_until
+from holdfast.errors import FencedError
 from tests.lab.cluster_support import Cluster, Driver, DriverEndedError, hosts_of, load_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -48,7 +49,7 @@ class Pipeline:
         return driver
 
     def settled(self, driver: Driver) -> None:
-        """Spark has an executor on every host, and hosts that joined have their share."""
+        """Wait until Spark has an executor on every host."""
         workers = list(self.lab.workers)
         wait_until(lambda: driver.look()["hosts"] == workers, "executors on every host", 90)
 
@@ -65,6 +66,11 @@ class Pipeline:
     def replaced(self, driver: Driver) -> None:
         """Another driver runs the pipeline from now on."""
         self._driver = driver
+
+    def close(self) -> None:
+        """The lab goes down: the driver needs no goodbye."""
+        if self._driver is not None:
+            self._driver.kill()
 
     def busy_host(self, driver: Driver) -> str:
         """A host that has partitions."""
@@ -83,7 +89,9 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory, require: Require) -> Iter
     with Lab(folder / "lab", hosts=3, hdfs=True, cores=1, memory="512m") as lab:
         cluster = Cluster(lab, folder / "work")
         cluster.add(MANY_KEYS, MANY_KEYS, first=KEYS)
-        yield Pipeline(cluster)
+        pipeline = Pipeline(cluster)
+        yield pipeline
+        pipeline.close()
 
 
 def rollbacks(seen: dict[str, Any]) -> list[str]:
@@ -334,7 +342,8 @@ def test_a_driver_that_was_cut_off_commits_nothing(pipeline: Pipeline) -> None:
     with pytest.raises(DriverEndedError) as ended:
         first.ask("run")
     assert ended.value.kind == "fenced"
-    assert first.process.wait(60) == 75
+    assert first.process.wait(60) == FencedError.EXIT_CODE
+    first.kill()
     now = sorted(path.name for path in (pipeline.cluster.work / "out").glob("epoch=*"))
     assert now == published
     pipeline.process(second)
