@@ -19,6 +19,7 @@ from bench.kit.recovery.text import Text, touching
 __all__ = ["Experiment", "Pipe"]
 
 _LONG_S = 600.0
+_LOOK_S = 0.02
 
 
 @dataclass
@@ -137,10 +138,9 @@ class Experiment:
         killed = time.monotonic()
         self.lab.kill(lost)
         pipe.feed()
-        usable = _Watch(self.lab, spare, pipe.name, names)
+        watch = _Watch(self.lab, spare, pipe.name, names)
         answer = self._ran()
-        if names:
-            usable.wait()
+        usable = watch.wait(self._ask("runs")["runs"]) if names else None
         after = self.lab.bytes(spare)
         told = self._ask("recovery", since=killed) if names else {}
         failure = self._failure(
@@ -149,7 +149,7 @@ class Experiment:
             killed,
             answer,
             told,
-            usable=usable.at if names else None,
+            usable=usable,
             wire=(after[0] - before[0], after[1] - before[1]),
         )
         self._bring_back(lost)
@@ -203,7 +203,7 @@ class Experiment:
         watches = [_Watch(self.lab, host, pipe.name, names) for host in CANDIDATES]
         first = self._ask("epochs", after=0)["at"]
         answer = self._ran()
-        full = watches[CANDIDATES.index(self._holder)].wait()
+        full = watches[CANDIDATES.index(self._holder)].wait(self._ask("runs")["runs"])
         for watch in watches:
             watch.stop()
         return Restore(
@@ -308,29 +308,34 @@ def _other(host: str) -> str:
 
 
 class _Watch:
-    """Sees from outside when a host has all of some runs on its disk."""
+    """Sees from outside when runs arrive on a host's disk."""
 
     def __init__(self, lab: SplitLab, host: str, pipeline: str, names: list[str]) -> None:
-        self.at: float | None = None
+        self._seen: dict[str, float] = {}
         self._stop = threading.Event()
         self._lab, self._host, self._pipeline, self._names = lab, host, pipeline, names
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
 
     def _look(self) -> None:
-        deadline = time.monotonic() + _LONG_S
-        while not self._stop.is_set() and time.monotonic() < deadline:
-            if self._lab.has_runs(self._host, self._pipeline, self._names):
-                self.at = time.monotonic()
-                return
-            self._stop.wait(0.02)
+        while not self._stop.wait(_LOOK_S) and len(self._seen) < len(self._names):
+            here = self._lab.local_files(self._host, self._pipeline)
+            for name in self._names:
+                if name in here:
+                    self._seen.setdefault(name, time.monotonic())
 
-    def wait(self) -> float:
-        """The moment it was so."""
-        self._thread.join()
-        if self.at is None:
-            raise TimeoutError(f"{self._host} never had all of {len(self._names)} runs")
-        return self.at
+    def wait(self, still: list[str]) -> float:
+        """The moment the host had all of those that are ``still`` needed.
+
+        An epoch may merge small runs: those it replaced were read, and never need to arrive.
+        """
+        needed = [name for name in self._names if name in still]
+        if not needed:
+            self.stop()
+            raise RuntimeError("a merge replaced every run: when the state was there isn't known")
+        wait_for(lambda: all(n in self._seen for n in needed), f"runs on {self._host}", _LONG_S)
+        self.stop()
+        return max(self._seen[name] for name in needed)
 
     def stop(self) -> None:
         """Give up."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -68,11 +70,13 @@ class SplitLab(Lab):
     def local_files(self, host: str, pipeline: str) -> dict[str, int]:
         """A pipeline's runs on a host's disk, with their sizes."""
         found = {}
-        for path in (self.disk(host) / pipeline).rglob("*.run"):
-            try:
-                found[path.stem] = path.stat().st_size
-            except FileNotFoundError:
-                continue
+        # os.walk passes over folders that vanish: those of older claims do.
+        for folder, _, names in os.walk(self.disk(host) / pipeline):
+            for name in names:
+                if name.endswith(".run"):
+                    with contextlib.suppress(FileNotFoundError):
+                        size = (Path(folder) / name).stat().st_size
+                        found[name.removesuffix(".run")] = size
         return found
 
     def has_runs(self, host: str, pipeline: str, names: Iterable[str]) -> bool:
