@@ -202,7 +202,7 @@ class BackgroundJobs:
                     encoded = msgspec.json.encode(here.do(index))
                     yield pa.RecordBatch.from_pydict({"result": pa.array([encoded], pa.binary())})
 
-        hosts = [self.site.holder(s.run for s in piece.segments) for piece in pieces]
+        hosts = [self.site.host_for((s.run for s in p.segments), p.range) for p in pieces]
         numbers = self.site.placed(self.spark.range(0, len(pieces), 1, len(pieces)), hosts)
         results = numbers.mapInArrow(task, "result binary").collect()
         return [msgspec.json.decode(bytes(row[0]), type=PieceResult) for row in results]

@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
-from holdfast.recovery.eviction import evictions
 from holdfast.recovery.handover import plan_handover
 from holdfast.recovery.health import HostHealth
+from holdfast.recovery.holdings import Holdings
 from holdfast.recovery.placement import Copy, Host, Plan, place
 from holdfast.spark.executors import check_executors
 from holdfast.spark.fleeting import host_is_lost, why_fleeting
@@ -78,7 +78,7 @@ class ClusterSite:
         self._folder: Path | None = None
         self._claim = 0
         self._lock = threading.RLock()
-        self._holders: dict[str, set[str]] = {}
+        self._holdings = Holdings()
         self._known: dict[str, Run] = {}
         """Runs of the newest version: what a host that joins is asked for."""
         self._present: frozenset[str] = frozenset()
@@ -142,7 +142,7 @@ class ClusterSite:
                 (name, host)
                 for some in self._retired
                 for name, host in some
-                if host not in self._holders.get(name, ())
+                if host not in self._holdings.hosts(name)
             )
             return Placement(self._plan.assignments, retired)
 
@@ -155,39 +155,43 @@ class ClusterSite:
         with self._lock:
             self._executors = frozenset()
 
-    def holder(self, runs: Iterable[Run]) -> str | None:
-        """A live host with all of these runs; if there is none, one with those not stored."""
-        wanted = list(runs)
+    def host_for(self, runs: Iterable[Run], within: HashRange) -> str | None:
+        """The host of the range's partition, where the result is wanted; if that lacks a run that is
+        not stored, one that has them all.
+        """
         with self._lock:
-            must = [run for run in wanted if run.stored is None]
-            for needed in (wanted, must):
-                candidates = set(self._present)
-                for run in needed:
-                    candidates &= self._holders.get(run.name, set())
-                if needed and candidates:
-                    return min(candidates)
+            unsaved = [run.name for run in runs if run.stored is None]
+            candidates = self._holdings.holders(unsaved, self._present)
+            home = self._home(within)
+            if home in candidates:
+                return home
+            return min(candidates) if unsaved and candidates else None
+
+    def _home(self, within: HashRange) -> str | None:
+        """Where the partition runs that a range belongs to."""
+        assignments = self._plan.assignments if self._plan is not None else ()
+        for assignment in assignments:
+            span = partition_range(assignment.partition, len(assignments))
+            if span.first <= within.first <= span.last:
+                return assignment.host
         return None
 
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
         """New runs are where they were written; hosts have fetched runs."""
         with self._lock:
-            for change in changes:
-                if change.output is not None and change.output.local is not None:
-                    hosts = self._holders.setdefault(change.output.name, set())
-                    hosts.update(change.output.local.hosts)
+            self._holdings.written(changes)
             for host, names in fetched.items():
-                for name in names:
-                    self._holders.setdefault(name, set()).add(host)
+                self._holdings.fetched(host, names)
 
     def retire(self, version: Version, live: set[str]) -> None:
         """Tell the tasks of the next epochs which files may go."""
         with self._lock:
             self._known = dict(version.runs())
-            gone = [(name, "") for name in self._holders if name not in live]
-            for name, _ in gone:
-                del self._holders[name]
+            gone = [(name, "") for name in self._holdings.forget(live)]
             if self.limit_bytes is not None:
-                gone += self._evicted(self.limit_bytes)
+                for host in self._present:
+                    dropped = self._holdings.evict(host, self._known.values(), self.limit_bytes)
+                    gone += [(name, host) for name in dropped]
             # More than once: a host may have no task in the next epoch.
             self._retired = [*self._retired[-_KEEP_RETIRED:], tuple(gone)]
 
@@ -275,11 +279,10 @@ class ClusterSite:
         """What of a version can't be had any more, in words; None if all is there."""
         with self._lock:
             alive = {host.name for host in self._hosts.hosts()}
-            unsaved = [run for run in version.runs().values() if run.stored is None]
-            gone = [run for run in unsaved if not self._holders.get(run.name, set()) & alive]
+            gone = self._holdings.out_of_reach(version, alive)
         if not gone:
             return None
-        held = sorted({host for run in gone for host in self._holders.get(run.name, set())})
+        held = sorted({host for run in gone for host in self._holdings.hosts(run.name)})
         return f"{len(gone)} runs that no checkpoint holds were on {', '.join(held) or 'no host'}"
 
     # ---- background
@@ -289,28 +292,23 @@ class ClusterSite:
         with self._lock:
             if self._plan is None:
                 return {}
-            lacking: dict[str, dict[str, Run]] = {}
-            count = len(self._plan.assignments)
             wanted = [*self._plan.hosts.items(), *self._moves.items()]
-            for partition, host in wanted:
-                if host not in self._present:
-                    continue
-                for run in _runs_within(version, partition_range(partition, count)):
-                    if run.stored is not None and host not in self._holders.get(run.name, ()):
-                        lacking.setdefault(host, {})[run.name] = run
-            return {
-                host: kept
+            present = [(partition, host) for partition, host in wanted if host in self._present]
+            lacking = self._holdings.lacking(version, present, len(self._plan.assignments))
+            missing = {
+                host: self._fitting(host, sorted(runs, key=self._urgency))
                 for host, runs in lacking.items()
-                if (kept := self._fitting(host, sorted(runs.values(), key=self._urgency)))
             }
+            return {host: runs for host, runs in missing.items() if runs}
 
     def _fitting(self, host: str, runs: list[Run]) -> list[Run]:
         """The first of these runs, as many as its disk has room for."""
         if self.limit_bytes is None:
             return runs
-        room = self.limit_bytes - sum(run.size_bytes for run in self._held(host))
-        fitting = list(itertools.accumulate(run.size_bytes for run in runs))
-        return [run for run, total in zip(runs, fitting, strict=True) if total <= room]
+        held = self._holdings.held(host, self._known.values())
+        room = self.limit_bytes - sum(run.size_bytes for run in held)
+        totals = itertools.accumulate(run.size_bytes for run in runs)
+        return [run for run, total in zip(runs, totals, strict=True) if total <= room]
 
     def fetch_missing(self, version: Version) -> int:
         """Have each host fetch some of what it lacks; the number of runs still to come."""
@@ -337,19 +335,6 @@ class ClusterSite:
         self._on_hosts(sorted(self._present), lambda _: tidy(folder, kept), "tidy")
 
     # ---- inside
-
-    def _evicted(self, limit_bytes: int) -> list[tuple[str, str]]:
-        """Drop what is beyond the limit of each host's disk."""
-        gone = []
-        for host in self._present:
-            held = self._held(host)
-            for name in evictions(held, limit_bytes):
-                self._holders[name].discard(host)
-                gone.append((name, host))
-        return gone
-
-    def _held(self, host: str) -> list[Run]:
-        return [run for name, run in self._known.items() if host in self._holders.get(name, ())]
 
     def _planned(self, version: Version, partitions: int) -> Plan:
         self._known = dict(version.runs())
@@ -391,9 +376,9 @@ class ClusterSite:
 
     def _wait_for_return(self, version: Version) -> None:
         """Give a host time to start its executor again, if it matters and the host may live."""
-        unsaved = {run.name for run in version.runs().values() if run.stored is None}
+        unsaved = [run.name for run in version.runs().values() if run.stored is None]
         assigned = set(self._plan.hosts.values()) if self._plan is not None else set()
-        holding = {host for name in unsaved for host in self._holders.get(name, ())}
+        holding = {host for name in unsaved for host in self._holdings.hosts(name)}
         needed = self._present & (assigned | holding)
         deadline = time.monotonic() + _RETURN_S
         while True:
@@ -404,28 +389,14 @@ class ClusterSite:
             time.sleep(_POLL_S)
 
     def _needs(self, version: Version, partitions: int) -> list[list[Copy]]:
-        replicas = self._replicas(version)
-        return [
-            [
-                Copy(
-                    segment.size_bytes,
-                    frozenset(self._holders.get(segment.run.name, ())),
-                    replicas.get(segment.run.name, frozenset()),
-                    segment.run.stored is not None,
-                    self._priorities.get(table.partition(".")[0], 0),
-                )
-                for table in version.tables
-                for segment in version.segments(table, partition_range(p, partitions))
-            ]
-            for p in range(partitions)
-        ]
+        return self._holdings.needs(version, partitions, self._replicas(version), self._priorities)
 
     def _replicas(self, version: Version) -> dict[str, frozenset[str]]:
         """Where storage keeps the runs that no live host has."""
         wanted = {
             run.name: run.stored.object
             for run in version.runs().values()
-            if run.stored is not None and not self._holders.get(run.name, set()) & self._present
+            if run.stored is not None and not self._holdings.hosts(run.name) & self._present
         }
         if not wanted:
             return {}
@@ -441,11 +412,7 @@ class ClusterSite:
             if result.error:
                 continue
             logger.info("host %s has %d of %d runs", result.host, len(result.runs), len(runs))
-            here = frozenset(result.runs)
-            for name in runs:
-                holders = self._holders.setdefault(name, set())
-                # A host that went and came back may have lost its disk.
-                (holders.add if name in here else holders.discard)(result.host)
+            self._holdings.looked(result.host, runs, frozenset(result.runs))
             self._present |= {result.host}
         return found
 
@@ -473,12 +440,6 @@ def _raise_bad(found: Iterable[Found]) -> None:
             f"local_dir can't be used on every host: {'; '.join(bad)}",
             hint="local_dir must be a folder on each host's own disk that executors can write",
         )
-
-
-def _runs_within(version: Version, within: HashRange) -> Iterator[Run]:
-    for table in version.tables:
-        for segment in version.segments(table, within):
-            yield segment.run
 
 
 def _first_bytes(runs: Sequence[Run], most: int) -> tuple[Run, ...]:

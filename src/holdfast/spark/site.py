@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from holdfast.recovery.eviction import evictions
 from holdfast.recovery.placement import Assignment
 from holdfast.spark.local_files import LocalFiles
+from holdfast.state.hashing import HashRange
 from holdfast.state.run import Run
 from holdfast.state.version import Change, Version
 
@@ -56,8 +57,8 @@ class Site(Protocol):
     def placed(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
         """The same partitions, each on its host."""
 
-    def holder(self, runs: Iterable[Run]) -> str | None:
-        """A live host that has all of these runs on its disk, or None."""
+    def host_for(self, runs: Iterable[Run], within: HashRange) -> str | None:
+        """Where a background task for these runs, in a range, belongs; None for anywhere."""
 
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
         """New runs are where they were written; hosts have fetched runs."""
@@ -95,9 +96,9 @@ class LocalSite:
         del hosts
         return frame
 
-    def holder(self, runs: Iterable[Run]) -> str | None:
-        """None: everybody has everything."""
-        del runs
+    def host_for(self, runs: Iterable[Run], within: HashRange) -> str | None:
+        """Anywhere: everybody has everything."""
+        del runs, within
         return None
 
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
