@@ -6,11 +6,16 @@ import sys
 
 from hdfs_native import Client, WriteOptions
 
-verb, url, path, size = sys.argv[1:]
-client = Client(url)
-if verb == "write":
-    with client.create(path, WriteOptions(replication=1)) as file:
-        file.write(bytes(int(size)))
-else:
-    with client.read(path) as file:
-        assert len(file.read()) == int(size)
+
+def main(verb: str, url: str, path: str, size: str) -> None:
+    client = Client(url)
+    if verb == "write":
+        with client.create(path, WriteOptions(replication=1)) as file:
+            file.write(bytes(int(size)))
+    else:
+        with client.read(path) as file:
+            assert len(file.read()) == int(size)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -17,21 +17,25 @@ from pyspark.sql import SparkSession
 HOSTS = 2
 
 
-def visit(_: Iterable[int]) -> Iterator[str]:
-    import socket
+def main(folder: str) -> None:
+    context = SparkSession.builder.getOrCreate().sparkContext
+    deadline = time.monotonic() + 60
+    # The driver's own block manager counts as one.
+    while context._jsc.sc().getExecutorMemoryStatus().size() <= HOSTS:
+        assert time.monotonic() < deadline, "not every host has an executor"
+        time.sleep(0.1)
 
-    host = socket.gethostname()
-    (Path(folder) / f"visited-{host}").touch()
-    yield host
+    def visit(_: Iterable[int]) -> Iterator[str]:
+        import socket
+
+        host = socket.gethostname()
+        (Path(folder) / f"visited-{host}").touch()
+        yield host
+
+    print(json.dumps(sorted(context.parallelize(range(8), 8).mapPartitions(visit).collect())))
+    sys.stdout.flush()
+    signal.pause()
 
 
-folder = sys.argv[1]
-context = SparkSession.builder.getOrCreate().sparkContext
-deadline = time.monotonic() + 60
-# The driver's own block manager counts as one.
-while context._jsc.sc().getExecutorMemoryStatus().size() <= HOSTS:
-    assert time.monotonic() < deadline, "not every host has an executor"
-    time.sleep(0.1)
-print(json.dumps(sorted(context.parallelize(range(8), 8).mapPartitions(visit).collect())))
-sys.stdout.flush()
-signal.pause()
+if __name__ == "__main__":
+    main(sys.argv[1])
