@@ -43,6 +43,7 @@ _KEEP_PROGRESS = 1000
 _FENCE_CHECK_S = 1.0
 _RETRY_S = 1.0
 _LONG_S = 600.0
+_RECOVERIES = 5
 FOLLOW_S = 0.2
 """How often hosts are looked at between epochs."""
 
@@ -312,7 +313,7 @@ class Running:
         self._wait_for_spark()
         while self.lost is not None and not self.stopping.is_set() and self.failure is None:
             try:
-                self._recover(self.lost)
+                self._recover()
             except Exception as error:  # noqa: BLE001 - the pipeline ends with it
                 self._fail(
                     error
@@ -360,13 +361,13 @@ class Running:
             self._lose(StateLostError(gone))
             self.started.stop()
 
-    def _recover(self, lost: StateLostError) -> None:
+    def _recover(self) -> None:
         """Claim anew and continue after the last checkpoint, on the hosts that are left."""
         recovery = self.recoveries[-1]
         recovery.step("stop")
         with self._renewing:
             self.parts.close()
-            self._use(self._renew())
+            self._use(self._renewed())
             self.lost = None
             recovery.step("open")
             self.spark_query = self.parts.begin(self._on_batch)
@@ -375,7 +376,20 @@ class Running:
         with self.wake:
             self.wake.notify_all()
         logger.info("pipeline %s has recovered: %s", self.name, recovery)
-        del lost
+
+    def _renewed(self) -> QueryParts:
+        """New parts; another host may be lost while they are put together."""
+        for attempt in range(_RECOVERIES):
+            try:
+                return self._renew()
+            except FencedError:
+                raise
+            except Exception as error:
+                if attempt == _RECOVERIES - 1 or self.stopping.is_set():
+                    raise
+                logger.warning("recovery failed and is tried again: %s", error)
+                self.stopping.wait(_RETRY_S * 2**attempt)
+        raise AssertionError("unreachable")
 
     def _follow_hosts(self) -> None:
         """Notice hosts that come and go, and bring runs to those that need them, beside epochs."""
