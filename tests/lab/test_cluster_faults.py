@@ -15,7 +15,7 @@ from tests.lab.cluster_support import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SECONDS = 45.0
+SECONDS = 25.0
 
 
 def test_random_faults_end_with_the_result_of_batch(
