@@ -15,7 +15,7 @@ from tests.lab.cluster_support import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SECONDS = 25.0
+SECONDS = 30.0
 
 
 def test_random_faults_end_with_the_result_of_batch(
@@ -33,4 +33,4 @@ def test_random_faults_end_with_the_result_of_batch(
     with lab:
         cluster = Cluster(lab, tmp_path / "work", checkpoint_interval=2.0, keep_last=3)
         outcome = run_faults(cluster, SECONDS, seed)
-    assert len(outcome.faults) >= 3
+    assert len(outcome.faults) >= 2
