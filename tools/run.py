@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -90,6 +92,9 @@ def _example(arguments: Sequence[str]) -> int:
     return _become("python", str(files[arguments[0]]), *arguments[1:])
 
 
+_APART = ("tests/lab", "tests/storage", "tests/checkpoint", "tests/state", "tests/cli")
+
+
 def _checks(fix: bool) -> list[list[str]]:
     return [
         ["ruff", "check", *(["--fix"] if fix else []), "."],
@@ -118,11 +123,46 @@ def _lint(arguments: Sequence[str]) -> int:
 
 
 def _test(arguments: list[str]) -> int:
-    fast = "--fast" in arguments
+    speed = ["-m", "not slow"] if "--fast" in arguments else []
     chosen = [a for a in arguments if a != "--fast"]
-    steps = [] if chosen else _checks(fix=False)
-    what = chosen or ["tests", "src/holdfast", "--doctest-modules"]
-    return _in_turn([*steps, ["pytest", *(["-m", "not slow"] if fast else []), *what]])
+    if chosen:
+        return _in_turn([["pytest", *speed, *chosen]])
+    code = _in_turn(_checks(fix=False))
+    return code or _side_by_side(speed)
+
+
+def _side_by_side(options: Sequence[str]) -> int:
+    """All tests, as two runs of pytest: one alone leaves half of the machine idle.
+
+    The tests in ``_APART`` don't use the Spark session that the others share. What they say is kept
+    back until the others are done.
+    """
+    pytest, variables = environment.program("pytest"), environment.ready()
+    others = ["tests", "src/holdfast", *(f"--ignore={folder}" for folder in _APART)]
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as said:
+        say(f"pytest {' '.join(_APART)}, beside the others")
+        apart = subprocess.Popen(
+            [pytest, *options, *_APART], cwd=ROOT, env=variables, stdout=said, stderr=said
+        )
+        say(f"pytest {' '.join(others)} --doctest-modules")
+        try:
+            code = subprocess.call(
+                [pytest, *options, *others, "--doctest-modules"], cwd=ROOT, env=variables
+            )
+            codes = code, apart.wait()
+        except BaseException:
+            apart.terminate()
+            raise
+        say(f"pytest {' '.join(_APART)}")
+        said.seek(0)
+        shutil.copyfileobj(said, sys.stdout)
+    took = f"after {time.monotonic() - began:.0f} s"
+    if any(codes):
+        say(f"pytest failed (exit codes {codes[0]} and {codes[1]}) {took}")
+    else:
+        say(f"all tests passed {took}")
+    return max(codes)
 
 
 if __name__ == "__main__":
