@@ -219,7 +219,7 @@ class Harness:
             oldest = len(picked) == len(present)
             opener = RunOpener(self.folder, MemoryStorage("tasks"))
             opened = [(opener.open(s.run), s.range) for s in picked]
-            path = local_path(self.folder, f"merged-{next(self._names)}")
+            path = local_path(self.folder, f"0-merged-{next(self._names)}")
             arrow = merged_schema(schema, opened, drop_tombstones=oldest, clock=clock)
             merged = merge_runs(schema, opened, FULL_RANGE, drop_tombstones=oldest, clock=clock)
             info = write_local(path, arrow, merged)
