@@ -50,6 +50,7 @@ _TEMPORARY = ".tmp"  # no object name may begin with a dot, so it can't clash
 _CHUNK_BYTES = 2**20
 _ATTEMPTS = 3  # at least
 _PAUSE_S = 0.3
+_WITH_ONE_FEWER = 5  # some seconds, in which the NameNode notices who is gone
 
 # One client per process: used before a fork, it hangs in the child. Those of the parent are kept
 # in the child too, since closing them there would hang as well.
@@ -191,11 +192,12 @@ class HdfsStorage(Storage):
         path = self._path(name)
         view = memoryview(data).cast("B")
         left: builtins.list[str] = []
+        began = time.monotonic()
 
         def attempt(progress: Progress) -> bool:
             temporary = self.place.path(f"{_TEMPORARY}/{os.getpid()}-{uuid.uuid4().hex}")
             left.append(temporary)
-            self._upload(temporary, view, self._copies(left), progress)
+            self._upload(temporary, view, self._copies(left, began), progress)
             failpoint("storage.hdfs.before_rename")
             self._rename(temporary, path, overwrite)
             failpoint("storage.hdfs.after_rename")
@@ -213,12 +215,13 @@ class HdfsStorage(Storage):
                 self._remove(temporary)
         return written
 
-    def _copies(self, attempts: builtins.list[str]) -> tuple[int | None, int | None]:
+    def _copies(self, attempts: builtins.list[str], began: float) -> tuple[int | None, int | None]:
         """How many copies to write, and how many there should be in the end.
 
         The NameNode counts on a DataNode for some time after it is gone, and the client gives up
         when one of those it was told to write to doesn't answer. So later attempts write fewer
         copies, and HDFS makes the others by itself. ``attempts`` names the temporary files so far.
+        A single copy is the last resort: the next DataNode to go might be the one that has it.
         """
         wanted = self.place.replication
         if len(attempts) == 1:
@@ -229,7 +232,9 @@ class HdfsStorage(Storage):
                 wanted = self._client().get_file_info(attempts[0]).replication
         if wanted is None:
             return None, None
-        return max(1, wanted - 1 if len(attempts) == 2 else 1), wanted
+        late = time.monotonic() - began > 1.5 * self.place.timeout_s
+        desperate = late or len(attempts) > _WITH_ONE_FEWER
+        return max(1, 1 if desperate else wanted - 1), wanted
 
     def _upload(
         self,
