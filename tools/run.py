@@ -123,12 +123,12 @@ def _lint(arguments: Sequence[str]) -> int:
 
 
 def _test(arguments: list[str]) -> int:
-    speed = ["-m", "not slow"] if "--fast" in arguments else []
+    fast = "--fast" in arguments
     chosen = [a for a in arguments if a != "--fast"]
     if chosen:
-        return _in_turn([["pytest", *speed, *chosen]])
+        return _in_turn([["pytest", *(["-m", "not slow"] if fast else []), *chosen]])
     code = _in_turn(_checks(fix=False))
-    return code or _side_by_side(speed)
+    return code or _side_by_side(["-m", "not slow and not soak" if fast else "not soak"])
 
 
 def _side_by_side(options: Sequence[str]) -> int:

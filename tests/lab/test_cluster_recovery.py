@@ -188,6 +188,7 @@ def test_a_restarted_driver_finds_local_runs_by_name_and_checksum(pipeline: Pipe
     pipeline.cluster.check()
 
 
+@pytest.mark.soak
 def test_an_executor_and_another_host_die_at_once(pipeline: Pipeline) -> None:
     driver = pipeline.ready()
     pipeline.unsaved(driver)
@@ -204,6 +205,7 @@ def test_an_executor_and_another_host_die_at_once(pipeline: Pipeline) -> None:
     pipeline.cluster.check()
 
 
+@pytest.mark.soak
 def test_another_host_dies_during_recovery(pipeline: Pipeline) -> None:
     driver = pipeline.ready()
     pipeline.unsaved(driver)
@@ -227,6 +229,7 @@ def test_another_host_dies_during_recovery(pipeline: Pipeline) -> None:
     pipeline.cluster.check()
 
 
+@pytest.mark.soak
 def test_a_host_joins_and_another_is_drained(pipeline: Pipeline) -> None:
     driver = pipeline.ready()
     gone = pipeline.lab.workers[-1]
