@@ -111,6 +111,16 @@ def test_a_run_that_was_read_on_demand_is_mapped_once_it_is_here(
     assert isinstance(opener.open(run), LocalRun)
 
 
+def test_the_map_of_a_file_that_another_worker_deleted_is_let_go(
+    stored: tuple[Run, LocalStorage, Path], tmp_path: Path
+) -> None:
+    run, storage, _ = stored
+    opener = RunOpener(tmp_path, storage, touching=1)
+    opener.fetch(run)
+    local_path(tmp_path, run.name).unlink()
+    assert isinstance(opener.open(run), StoredRun)
+
+
 def test_a_run_that_only_another_host_has_is_out_of_reach(
     stored: tuple[Run, LocalStorage, Path], tmp_path: Path
 ) -> None:

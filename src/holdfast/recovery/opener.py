@@ -134,7 +134,7 @@ class RunOpener:
     def open(self, run: Run) -> OpenRun:
         """The run, memory-mapped if it is on this host's disk or worth bringing there."""
         path = local_path(self.folder, run.name)
-        known: OpenRun | None = _open.get(path) or self._mapped(run, path)
+        known: OpenRun | None = _known(path) or self._mapped(run, path)
         if known is not None:
             if path not in self._opened:
                 self.local_bytes += run.size_bytes
@@ -150,15 +150,17 @@ class RunOpener:
     def fetch(self, run: Run) -> LocalRun:
         """The run, on this host's disk from now on."""
         path = local_path(self.folder, run.name)
-        found = _open[path] = _open.get(path) or self._mapped(run, path) or self._fetch(run, path)
+        found = _open[path] = _known(path) or self._mapped(run, path) or self._fetch(run, path)
         return found
 
     def keep_only(self, names: Iterable[str]) -> None:
         """Forget maps of this pipeline's runs that are not among ``names``: their files may go."""
         wanted = {local_path(self.folder, name) for name in names}
-        for known in (_open, _on_demand):
-            for path in [p for p in known if p.parent == self.folder and p not in wanted]:
-                del known[path]
+        for path in [p for p in _open if p.parent == self.folder]:
+            if path not in wanted or _known(path) is None:
+                _open.pop(path, None)
+        for path in [p for p in _on_demand if p.parent == self.folder and p not in wanted]:
+            del _on_demand[path]
 
     def delete(self, name: str) -> None:
         """Delete a run's local file; whoever needs it again gets it from storage."""
@@ -217,6 +219,18 @@ class RunOpener:
                 raise
             self.fetched.append(run.name)
             return LocalRun.open(path)
+
+
+def _known(path: Path) -> LocalRun | None:
+    """This worker's map of a file, unless another worker has deleted the file.
+
+    The disk has no room from that while the file is mapped.
+    """
+    found = _open.get(path)
+    if found is not None and not path.exists():
+        del _open[path]
+        return None
+    return found
 
 
 @contextlib.contextmanager
