@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+import holdfast as hf
+from holdfast import failpoints
+from holdfast.checkpoint.log import Log
 from holdfast.errors import FencedError
+from holdfast.storage import open_storage
+from holdfast.testing import EpochSource
 from tests.spark.support import assert_equals_batch, more_input, run_program, start_program
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("quick_java")]
@@ -24,3 +30,34 @@ def test_a_second_driver_fences_the_first(spark: SparkSession, tmp_path: Path) -
     assert first.returncode == FencedError.EXIT_CODE, rest
     assert "fenced by" in rest
     assert_equals_batch(spark, tmp_path)
+
+
+def test_a_driver_whose_checkpoint_hangs_sees_that_another_took_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, "word string", tmp_path / "in")
+    counts = hf.stream(source.df).key_by("word").aggregate(n=hf.count())
+    query = counts.write_to(hf.sinks.memory("hung")).start(
+        "q", tmp_path / "ck", checkpoint_interval="1h", local_dir=tmp_path / "local"
+    )
+    source.add([("a",)])
+    query.spark_query.processAllAvailable()
+    hangs, over = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hangs.set()
+        over.wait()
+
+    failpoints.arm("checkpoint.start", hang)
+    try:
+        asking = threading.Thread(target=lambda: pytest.raises(FencedError, query.checkpoint))
+        asking.start()
+        assert hangs.wait(60)
+        Log.claim(open_storage(tmp_path / "ck"), "q", "other", now_ms=lambda: 1, nonce=lambda: "x")
+        with pytest.raises(FencedError, match="written by driver 'other'"):
+            query.await_termination(60)
+    finally:
+        over.set()
+        failpoints.disarm("checkpoint.start")
+    asking.join(60)
+    assert not asking.is_alive()

@@ -81,6 +81,8 @@ class Running:
         self._renew = renew
         self._renewing = threading.RLock()
         """Held while parts are replaced, and by whoever must not see that happen."""
+        self._claiming = threading.Lock()
+        """The same for those who can't wait: jobs of whoever holds the other may take for ever."""
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
         self._epoch_began = time.monotonic()
@@ -300,7 +302,7 @@ class Running:
     def _watch_fence(self) -> None:
         while not self.done.wait(_FENCE_CHECK_S):
             try:
-                with self._renewing:
+                with self._claiming:
                     self.coordinator.log.check_not_fenced()
             except FencedError as error:
                 self._fail(error)
@@ -365,7 +367,7 @@ class Running:
         """Claim anew and continue after the last checkpoint, on the hosts that are left."""
         recovery = self.recoveries[-1]
         recovery.step("stop")
-        with self._renewing:
+        with self._renewing, self._claiming:
             self.parts.close()
             self._use(self._renewed())
             self.lost = None
