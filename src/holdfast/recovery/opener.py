@@ -211,8 +211,8 @@ class RunOpener:
             stored = open_stored(run, self.storage, _read.add)
             writer = LocalRunWriter(path, stored.schema)
             try:
-                for index in range(len(stored.blocks)):
-                    writer.write(pa.Table.from_batches([stored.block(index)]))
+                for batch in stored.each_block():
+                    writer.write(pa.Table.from_batches([batch]))
                 writer.close()
             except BaseException:
                 writer.abort()

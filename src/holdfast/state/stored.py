@@ -8,7 +8,9 @@ for the bytes of each block: so a single block can be fetched, checked and decod
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 import pyarrow as pa
@@ -116,10 +118,8 @@ class StoredRun:
         self.name = name
         self._form = form
         self._read = read
-        self._window = _Window(form.size_bytes)
-        metadata = pq.read_metadata(pa.BufferReader(tail))
-        self._file = pq.ParquetFile(self._window, metadata=metadata, pre_buffer=False)
-        self.schema: pa.Schema = self._file.schema_arrow.remove_metadata()
+        self._metadata = pq.read_metadata(pa.BufferReader(tail))
+        self.schema: pa.Schema = self._opened(0, b"").schema_arrow.remove_metadata()
         self.totals: RunTotals = self._read_totals()
         self._latest: tuple[int, pa.RecordBatch] | None = None
 
@@ -138,18 +138,39 @@ class StoredRun:
 
     def block(self, index: int) -> pa.RecordBatch:
         """Fetch, check and decode one block; the latest one is kept."""
-        if self._latest is not None and self._latest[0] == index:
-            return self._latest[1]
+        latest = self._latest
+        if latest is None or latest[0] != index:
+            latest = self._latest = (index, self._load(index))
+        return latest[1]
+
+    def each_block(self, threads: int = 4) -> Iterator[pa.RecordBatch]:
+        """All blocks in order; some are fetched and decoded ahead, as many as there are threads."""
+        with ThreadPoolExecutor(threads) as pool:
+            coming: deque[Future[pa.RecordBatch]] = deque()
+            try:
+                for index in range(len(self.blocks)):
+                    coming.append(pool.submit(self._load, index))
+                    if len(coming) > threads:
+                        yield coming.popleft().result()
+                while coming:
+                    yield coming.popleft().result()
+            finally:
+                for late in coming:
+                    late.cancel()
+
+    def _load(self, index: int) -> pa.RecordBatch:
         block = self.blocks[index]
         self._check_chunks(index, block)
         data = self._read(block.offset, block.length)
         check_block(self.name, index, block, data)
-        with self._window.showing(block.offset, data):
-            table = self._file.read_row_group(index, use_threads=False)
+        table = self._opened(block.offset, data).read_row_group(index, use_threads=False)
         arrays = [one_array(column) for column in table.columns]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        self._latest = (index, batch)
-        return batch
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _opened(self, start: int, data: bytes) -> pq.ParquetFile:
+        """The file, of which these bytes can be read: one for each, for threads to use."""
+        window = _Window(self._form.size_bytes, start, data)
+        return pq.ParquetFile(window, metadata=self._metadata, pre_buffer=False)
 
     def will_need(self, index: int) -> None:
         """Nothing to do: a block is always fetched as a whole."""
@@ -169,18 +190,18 @@ class StoredRun:
 
     def _read_totals(self) -> RunTotals:
         try:
-            encoded = self._file.metadata.metadata[INDEX_KEY.encode()]
+            encoded = self._metadata.metadata[INDEX_KEY.encode()]
             index = msgspec.json.decode(encoded, type=_Index)
         except (KeyError, TypeError, msgspec.MsgspecError) as error:
             raise _corrupt(self.name, f"its index can't be read ({error})") from error
         if index.format != FORMAT:
             raise _corrupt(self.name, f"it has format {index.format}, this Holdfast reads {FORMAT}")
-        if len(index.totals.blocks) != self._file.metadata.num_row_groups:
+        if len(index.totals.blocks) != self._metadata.num_row_groups:
             raise _corrupt(self.name, "it has another number of row groups than its index says")
         return index.totals
 
     def _check_chunks(self, index: int, block: Block) -> None:
-        group = self._file.metadata.row_group(index)
+        group = self._metadata.row_group(index)
         for number in range(group.num_columns):
             chunk = group.column(number)
             start = chunk.data_page_offset
@@ -194,22 +215,11 @@ class StoredRun:
 class _Window(io.RawIOBase):
     """A file of which only one stretch can be read: what Parquet's reader sees of an object."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, start: int, data: bytes) -> None:
         self._size = size
         self._position = 0
-        self._start = 0
-        self._data: bytes = b""
-
-    def showing(self, start: int, data: bytes) -> _Window:
-        """Show these bytes until the ``with`` block ends."""
-        self._start, self._data = start, data
-        return self
-
-    def __enter__(self) -> _Window:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._data = b""
+        self._start = start
+        self._data = data
 
     def readable(self) -> bool:
         return True
