@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import ClassVar
 
 import msgspec
 
@@ -97,6 +99,8 @@ class Storage(ABC):
 
     url: str
     """What :func:`holdfast.storage.open_storage` would open again."""
+    packages: ClassVar[Mapping[str, tuple[int, ...]]] = MappingProxyType({})
+    """Python packages that whoever uses it needs besides Holdfast's own, and their lowest versions."""
 
     @abstractmethod
     def get(self, name: str) -> bytes:
@@ -122,9 +126,13 @@ class Storage(ABC):
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that don't exist are no error."""
 
-    @abstractmethod
     def exists(self, name: str) -> bool:
         """Whether there is an object of that name."""
+        try:
+            self.size(name)
+        except NotFoundError:
+            return False
+        return True
 
     def size(self, name: str) -> int:
         """The object's size in bytes; ``NotFoundError`` if there is none."""

@@ -18,6 +18,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import StorageError
@@ -69,6 +70,8 @@ class HdfsStorage(Storage):
     'hdfs://nn:9000/ck?replication=3'
     """
 
+    packages = MappingProxyType({"hdfs-native": (0, 14, 7)})
+
     def __init__(self, url: str) -> None:
         self.place = HdfsPlace.of(url)
         self.url = self.place.url
@@ -117,14 +120,6 @@ class HdfsStorage(Storage):
 
             with contextlib.suppress(NotFoundError):
                 self._try("delete", name, delete)
-
-    def exists(self, name: str) -> bool:
-        """Whether there is an object of that name."""
-        try:
-            self.size(name)
-        except NotFoundError:
-            return False
-        return True
 
     def size(self, name: str) -> int:
         """The object's size in bytes."""
@@ -234,7 +229,7 @@ class HdfsStorage(Storage):
             return None, None
         late = time.monotonic() - began > 1.5 * self.place.timeout_s
         desperate = late or len(attempts) > _WITH_ONE_FEWER
-        return max(1, 1 if desperate else wanted - 1), wanted
+        return 1 if desperate else max(1, wanted - 1), wanted
 
     def _upload(
         self,

@@ -110,14 +110,6 @@ class LocalStorage(Storage):
             with contextlib.suppress(NotFoundError), self._errors("delete", name):
                 self._path(name).unlink()
 
-    def exists(self, name: str) -> bool:
-        """Whether there is an object of that name."""
-        try:
-            self.size(name)
-        except NotFoundError:
-            return False
-        return True
-
     def size(self, name: str) -> int:
         """The object's size in bytes."""
         with self._errors("look at", name):

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import StorageError
@@ -58,6 +59,8 @@ class ObjectStoreStorage(Storage):
     >>> ObjectStoreStorage("s3://bucket/ck")
     ObjectStoreStorage('s3://bucket/ck')
     """
+
+    packages = MappingProxyType({"obstore": (0, 10)})
 
     def __init__(self, url: str) -> None:
         self.place = ObjectStorePlace.of(url)
@@ -135,14 +138,6 @@ class ObjectStoreStorage(Storage):
                 for name in some:
                     with contextlib.suppress(NotFoundError), self._errors("delete", name):
                         self._client().delete(name)
-
-    def exists(self, name: str) -> bool:
-        """Whether there is an object of that name."""
-        try:
-            self.size(name)
-        except NotFoundError:
-            return False
-        return True
 
     def size(self, name: str) -> int:
         """The object's size in bytes."""
