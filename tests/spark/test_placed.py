@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import requires
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from packaging.requirements import Requirement
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
@@ -14,6 +20,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.spark.executors import REQUIRED, check_executors, send_holdfast
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.placed import Placer, task_host
+from holdfast.storage import HdfsStorage, ObjectStoreStorage
 
 
 def test_a_placed_frame_has_the_same_rows_in_the_same_partitions(spark: SparkSession) -> None:
@@ -49,8 +56,8 @@ def test_executors_get_this_holdfast_once(spark: SparkSession) -> None:
 
 
 def test_executors_are_asked_for_packages(spark: SparkSession) -> None:
-    check_executors(spark.sparkContext, ["h1", "h2"])
-    wanted = {**REQUIRED, "pyarrow": (9999,), "no-such-package": (1, 2)}
+    check_executors(spark.sparkContext, ["h1", "h2"], {"pyspark": (4, 1)})
+    wanted = {"pyarrow": (9999,), "no-such-package": (1, 2)}
     with pytest.raises(ConfigurationError) as caught:
         check_executors(spark.sparkContext, ["h1"], wanted)
     assert "pyarrow is " in str(caught.value)
@@ -58,5 +65,37 @@ def test_executors_are_asked_for_packages(spark: SparkSession) -> None:
     assert "-m pip install 'no-such-package>=1.2' 'pyarrow>=9999'" in str(caught.value)
 
 
+def test_hosts_are_asked_for_what_the_package_says_it_needs() -> None:
+    def lowest(extra: str) -> dict[str, tuple[int, ...]]:
+        wanted = [Requirement(line) for line in requires("holdfast") or []]
+        chosen = [r for r in wanted if (r.marker is None) == (extra == "")]
+        return {
+            r.name: tuple(int(n) for n in next(iter(r.specifier)).version.split("."))
+            for r in chosen
+            if r.marker is None or r.marker.evaluate({"extra": extra})
+        }
+
+    assert lowest("") == REQUIRED
+    assert lowest("hdfs") == HdfsStorage.packages
+    assert lowest("object-store") == ObjectStoreStorage.packages
+
+
 def test_a_local_session_is_no_cluster(spark: SparkSession) -> None:
     assert not is_cluster(spark.sparkContext)
+
+
+@pytest.mark.slow
+def test_executors_of_one_host_that_do_not_share_local_dir_are_noticed(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("neighbours_program.py")
+    # Every process has another working directory, so there each executor sees a folder of its own.
+    folders = [str(tmp_path / "shared"), "/proc/self/cwd/not-shared"]
+    done = subprocess.run(
+        [sys.executable, str(program), *folders], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    shared, apart = map(json.loads, done.stdout.splitlines()[-2:])
+    assert shared is None
+    assert "local_dir /proc/self/cwd/not-shared on " in apart
+    assert "isn't shared: executor " in apart
+    assert "mount one volume of the host into each" in apart
+    assert list((tmp_path / "shared").iterdir()) == []

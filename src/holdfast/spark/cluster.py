@@ -25,7 +25,7 @@ from holdfast.recovery.handover import plan_handover
 from holdfast.recovery.health import HostHealth
 from holdfast.recovery.holdings import Holdings
 from holdfast.recovery.placement import Copy, Host, Plan, place
-from holdfast.spark.executors import check_executors
+from holdfast.spark.executors import check_executors, check_shared
 from holdfast.spark.fleeting import host_is_lost, why_fleeting
 from holdfast.spark.hosts import LiveHosts
 from holdfast.spark.placed import Placer
@@ -123,9 +123,10 @@ class ClusterSite:
     def check(self) -> None:
         """Raise ``ConfigurationError`` unless every host has the packages and a disk to write to."""
         names = [host.name for host in self.wait_for_hosts()]
-        check_executors(self._context, names)
+        check_executors(self._context, names, self._storage.packages)
         root = self._root
         _raise_bad(self._on_hosts(names, lambda _: probe(root), "try local disks"))
+        check_shared(self._context, self._hosts.neighbours(), root)
 
     # ---- epochs
 

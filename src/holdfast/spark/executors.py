@@ -7,16 +7,18 @@ import logging
 import shutil
 import tempfile
 import threading
+import uuid
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark import SparkContext
 
 from holdfast.errors import ConfigurationError
 from holdfast.spark.placed import Placer
+from holdfast.spark.survey import leave_mark, remove_marks, see_marks
 
-__all__ = ["REQUIRED", "check_executors", "send_holdfast"]
+__all__ = ["REQUIRED", "check_executors", "check_shared", "send_holdfast"]
 
 logger = logging.getLogger("holdfast.spark")
 
@@ -43,10 +45,14 @@ def send_holdfast(context: SparkContext) -> None:
 
 
 def check_executors(
-    context: SparkContext, hosts: Sequence[str], required: dict[str, tuple[int, ...]] | None = None
+    context: SparkContext, hosts: Sequence[str], more: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise ``ConfigurationError`` unless every host's Python has what tasks import."""
-    look = _looker(REQUIRED if required is None else required)
+    """Raise ``ConfigurationError`` unless every host's Python has what tasks import.
+
+    ``more`` is what they need besides :data:`REQUIRED`: packages of the storage, say.
+    """
+    wanted = {**REQUIRED, **more}
+    look = _looker(wanted)
     found = Placer(context).indexes(hosts).map(lambda i: (hosts[i], *look())).collect()
     bad = [(host, python, missing) for host, python, missing in found if missing]
     if not bad:
@@ -56,13 +62,42 @@ def check_executors(
         f"{host} ({python}): " + ", ".join(f"{name} {state}" for name, state in missing)
         for host, python, missing in bad
     )
-    wanted = REQUIRED if required is None else required
     pins = " ".join(f"'{n}>={'.'.join(map(str, wanted[n]))}'" for n in lacking)
     raise ConfigurationError(
         f"the executors' Python lacks packages that Holdfast needs: {words}",
         hint=f"on those hosts run: {bad[0][1]} -m pip install {pins} "
         "(or ship an environment with spark.archives)",
     )
+
+
+def check_shared(
+    context: SparkContext, neighbours: Mapping[str, Sequence[str]], root: Path
+) -> None:
+    """Raise ``ConfigurationError`` if executors of one host don't see each other's files.
+
+    ``neighbours`` are the ids of each host's executors. Each leaves a file in a folder below
+    ``root``; then each says which it sees. What is made is removed.
+    """
+    places = [(host, name) for host, names in neighbours.items() for name in names]
+    if not places:
+        return
+    made = root / f".shared-{uuid.uuid4().hex}"
+    # Spark's way to name an executor as a place.
+    rdd = Placer(context).indexes([f"executor_{host}_{name}" for host, name in places])
+    rdd.map(lambda index: leave_mark(made, str(index))).collect()
+    try:
+        seen = rdd.map(lambda _: see_marks(made)).collect()
+    finally:
+        rdd.map(lambda _: remove_marks(made)).collect()
+    for (host, name), marks in zip(places, seen, strict=True):
+        own = {str(i) for i, (other, _) in enumerate(places) if other == host}
+        if not own <= set(marks):
+            raise ConfigurationError(
+                f"local_dir {root} on {host} isn't shared: executor {name} doesn't see the files of "
+                f"others (executors {', '.join(neighbours[host])} run there)",
+                hint="local_dir must be the same folder for all executors of a host: in containers, "
+                "mount one volume of the host into each",
+            )
 
 
 def _looker(

@@ -44,6 +44,17 @@ class LiveHosts:
             slots[executor.rpartition(":")[0]] += self._slots.get(executor, 1)
         return tuple(Host(name, count, self._rack(name)) for name, count in sorted(slots.items()))
 
+    def neighbours(self) -> dict[str, list[str]]:
+        """The executors' ids of each host that has more than one."""
+        found: dict[str, list[str]] = {}
+        summaries = self._spark.statusStore().executorList(True)
+        for index in range(summaries.size()):
+            summary = summaries.apply(index)
+            if str(summary.id()) != "driver":
+                host = str(summary.hostPort()).rpartition(":")[0]
+                found.setdefault(host, []).append(str(summary.id()))
+        return {host: ids for host, ids in found.items() if len(ids) > 1}
+
     def why_gone(self, host: str) -> str:
         """What Spark says of the executor that this host lost last."""
         gone = ""

@@ -44,6 +44,7 @@ _FENCE_CHECK_S = 1.0
 _RETRY_S = 1.0
 _LONG_S = 600.0
 _RECOVERIES = 5
+_TIDY_S = 600.0
 FOLLOW_S = 0.2
 """How often hosts are looked at between epochs."""
 
@@ -86,6 +87,7 @@ class Running:
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
         self._epoch_began = time.monotonic()
+        self._tidied = time.monotonic()
         self.progress: deque[EpochProgress] = deque(maxlen=_KEEP_PROGRESS)
         self.failure: HoldfastError | None = None
         self.waiting: str | None = None
@@ -414,6 +416,9 @@ class Running:
 
     def _follow_once(self, cluster: ClusterSite) -> None:
         noticed = time.monotonic()
+        if noticed > self._tidied + _TIDY_S:
+            self._tidied = noticed
+            cluster.tidy(self.ledger.live_runs())
         if cluster.follow(self.ledger.version):
             epoch = self.ledger.version.epoch
             self.recoveries.append(Recovery("partitions have moved", epoch, noticed))

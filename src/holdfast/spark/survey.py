@@ -20,9 +20,19 @@ from holdfast.spark.placed import task_host
 from holdfast.state.run import Run
 from holdfast.storage import Storage
 
-__all__ = ["Found", "fetch_runs", "probe", "survey", "tidy"]
+__all__ = [
+    "Found",
+    "fetch_runs",
+    "leave_mark",
+    "probe",
+    "remove_marks",
+    "see_marks",
+    "survey",
+    "tidy",
+]
 
-_LEFT_ALONE_S = 600.0
+# No attempt takes that long from its last write to its report.
+_LEFT_ALONE_S = 3600.0
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -31,7 +41,6 @@ class Found(msgspec.Struct, frozen=True):
     host: str
     runs: tuple[str, ...] = ()
     """Runs that are whole on its disk."""
-    read_bytes: int = 0
     error: str = ""
 
 
@@ -69,6 +78,22 @@ def probe(root: Path) -> Found:
     return Found(host)
 
 
+def leave_mark(folder: Path, name: str) -> None:
+    """Leave a file for other executors to see."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).touch()
+
+
+def see_marks(folder: Path) -> list[str]:
+    """The files that executors left."""
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def remove_marks(folder: Path) -> None:
+    """Remove them."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def fetch_runs(folder: Path, storage: Storage, runs: tuple[Run, ...], claim: int) -> Found:
     """Bring runs from checkpoint storage to this host's disk."""
     opener = RunOpener(folder, storage, own_claim=claim)
@@ -80,7 +105,7 @@ def fetch_runs(folder: Path, storage: Storage, runs: tuple[Run, ...], claim: int
             done.append(run.name)
     except (CorruptionError, OSError) as problem:
         error = str(problem)
-    return Found(task_host() or "", tuple(done), opener.fetched_bytes, error)
+    return Found(task_host() or "", tuple(done), error)
 
 
 def tidy(folder: Path, live: frozenset[str]) -> Found:
