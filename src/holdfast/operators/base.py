@@ -171,6 +171,10 @@ class Operator(ABC):
     def describe(self) -> str:
         """What it computes, a line per key and value: a restart must bring the same."""
 
+    def continuing(self, earlier: Mapping[str, TableSchema]) -> None:
+        """Take over from the tables of an earlier start: column ids, say; by default nothing."""
+        del earlier
+
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Look at rows as they come in; by default they are taken as they are."""
         del clock

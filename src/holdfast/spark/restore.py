@@ -14,9 +14,7 @@ from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.log import LogState
 from holdfast.errors import ConfigurationError, CorruptionError
 from holdfast.operators.base import Operator
-from holdfast.operators.process.batch import BatchOperator
 from holdfast.operators.process.evolution import check_evolution
-from holdfast.operators.process.operator import ProcessOperator
 from holdfast.recovery.opener import RunOpener, local_path, open_stored
 from holdfast.spark.local_files import LocalFiles
 from holdfast.state.run import Run
@@ -58,9 +56,8 @@ def check_program(entry: Checkpoint, operator: Operator) -> None:
 def continue_states(entry: Checkpoint, operator: Operator) -> None:
     """Let an operator keep the column ids of the entry's tables; refuse changes it can't read."""
     earlier = {record.table: TableSchema.from_record(record) for record in entry.schemas}
-    if isinstance(operator, ProcessOperator | BatchOperator):
-        operator.continuing(earlier)
-        check_evolution(earlier, operator.tables, entry.number)
+    operator.continuing(earlier)
+    check_evolution(earlier, operator.tables, entry.number)
 
 
 def check_sinks(newest: Checkpoint, sinks: dict[str, str]) -> None:

@@ -26,6 +26,8 @@ _WIDER = {
     pa.float32(): (pa.float64(),),
     pa.date32(): (pa.timestamp("us"),),
 }
+# Kinds of state with a table of their own, named <operator>.<kind>.<state>.
+_NAMED = ("map", "list", "broadcast", "operator-list", "union-list")
 _HINT = "go on with the type it was made with, or give the state another name"
 
 
@@ -55,7 +57,7 @@ def _kinds(tables: Iterable[TableSchema]) -> dict[str, str]:
     kinds = {}
     for schema in tables:
         parts = schema.table.split(".")
-        if len(parts) >= 3 and parts[1] in ("map", "list", "broadcast"):
+        if len(parts) >= 3 and parts[1] in _NAMED:
             kinds[".".join(parts[2:])] = parts[1]
         elif parts[-1] == "values":
             hidden = {c.expires for c in schema.values}
