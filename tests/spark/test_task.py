@@ -20,11 +20,9 @@ from holdfast.state.version import Version
 from holdfast.state.view import TableView
 from holdfast.storage import MemoryStorage
 
-OPERATOR = AggregateOperator(
-    "counts",
-    [("word", pa.string())],
-    [AggregateSpec("n", "count"), AggregateSpec("total", "sum", (Input("x", pa.int64()),))],
-)
+KEYS = [("word", pa.string())]
+SPECS = [AggregateSpec("n", "count"), AggregateSpec("total", "sum", (Input("x", pa.int64()),))]
+OPERATOR = AggregateOperator("counts", KEYS, SPECS)
 TABLE = OPERATOR.tables[0]
 
 
@@ -127,3 +125,44 @@ def test_a_failed_attempt_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="shuffle"):
         run_task(spec, 0, rows())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_that_all_partitions_read_are_stored_at_once_when_hosts_are_many(
+    tmp_path: Path,
+) -> None:
+    class Shared(AggregateOperator):
+        shared_tables = frozenset({TABLE.table})
+
+    storage = MemoryStorage("shared-tables")
+
+    def epoch(operator: AggregateOperator, number: int, host: str, version: Version) -> Version:
+        spec = TaskSpec(
+            operator=operator,
+            clock=Clock(number, 1000),
+            partitions=1,
+            claim=1,
+            folder=tmp_path / host,
+            storage=storage,
+            host=host,
+            segments={TABLE.table: version.segments(TABLE.table, FULL_RANGE)},
+            mergeable=frozenset(),
+            stagers={},
+            memory_bytes=1 << 30,
+            on_demand=True,
+        )
+        spec.folder.mkdir(exist_ok=True)
+        report = run_task(spec, 0, [batch(["a", "b"], [1, 2])])
+        return version.apply(report.changes, number)
+
+    plain = epoch(OPERATOR, 0, "h1", Version(-1))
+    assert [run.stored for run in plain.runs().values()] == [None]
+    operator = Shared("counts", KEYS, SPECS)
+    version = epoch(operator, 0, "h1", Version(-1))
+    # Another host continues, though it has nothing on its disk.
+    version = epoch(operator, 1, "h2", version)
+    assert all(run.stored is not None for run in version.runs().values())
+    opener = RunOpener(tmp_path / "h3", storage)
+    segments = version.segments(TABLE.table, FULL_RANGE)
+    view = TableView(TABLE, [(opener.open(s.run), s.range) for s in segments])
+    rows = [row for piece in view.scan() for row in piece.to_pylist()]
+    assert {r["word"]: (r["n.count"], r["total.sum"]) for r in rows} == {"a": (2, 2), "b": (2, 4)}
