@@ -16,7 +16,7 @@ from bench.kit.report import Bar, Report, machine, mebibytes, phases_table, rati
 from bench.kit.rounds import Job, Rounds
 from bench.kit.stats import Row, best, row_of
 
-_WARM_UP = {"tws-row": 1, "tws-pandas": 1}
+_RIVALS = ("tws-row", "tws-pandas")
 _MAPS = (1_000, 1_000_000)
 _BARS = {
     "keyed_over_tws_row": Bar(50, meaning="KeyedProcess over transformWithState (Row, RocksDB)"),
@@ -40,9 +40,9 @@ def process(context: Context) -> Report:
     context.console.print("reading maps …")
     reads = measure_map_reads(_MAPS)
     rows = [
-        row_of(finished, repeat, _WARM_UP.get(label, 2), label)
-        for (label, _), trials in rounds.finished.items()
-        for repeat, finished in enumerate(trials, 1)
+        row_of(finished, repeat, _warm_up(job), job.label)
+        for job in jobs
+        for repeat, finished in enumerate(rounds.finished.get(job.key, ()), 1)
     ]
     ratios, reasons = _ratios(rows, rounds, reads)
     keys = list(dict.fromkeys(job.key for job in jobs))
@@ -80,16 +80,22 @@ def process(context: Context) -> Report:
     )
 
 
+def _warm_up(job: Job) -> int:
+    """How many epochs don't count: the JVM compiles for half a minute. A rival's epoch is longer."""
+    return 1 if job.label in _RIVALS else max(2, job.epochs // 3)
+
+
 def _jobs(quick: bool) -> list[Job]:
-    size = 300_000 if quick else 1_000_000
-    # Enough epochs that the JVM has compiled what it runs: a rival's epoch alone takes a minute.
-    rows = Dataset("rows", size, size, 20 if quick else 10)
-    frames = Dataset("frames", size // 10, size // 10, 8)
+    size = 450_000 if quick else 1_000_000
+    rows = Dataset("rows", size, size, 24 if quick else 15)
+    framed = 30_000 if quick else 100_000
+    frames = Dataset("frames", framed, framed, 8)
     uniform = Dataset("uniform", 750_000, 750_000, 10)
     small, large = (200_000, 2_000_000) if quick else (1_000_000, 10_000_000)
-    # Epochs of one size; the large one only has more of them before.
-    fewer = Dataset("fewer-keys", small, 100_000, 4, build=small // 100_000)
+    # As many epochs of one size for both: an allocator's peak grows a little with each.
     more = Dataset("more-keys", large, 100_000, 4, build=large // 100_000)
+    built = small // 100_000
+    fewer = Dataset("fewer-keys", small, 100_000, more.all_epochs - built, build=built)
     repeats = 1 if quick else 2
     return [
         Job("keyed", "keyed", rows, rows.epochs, rounds=repeats),
