@@ -48,9 +48,13 @@ def test_a_driver_whose_checkpoint_hangs_sees_that_another_took_over(
         hangs.set()
         over.wait()
 
+    def ask() -> None:
+        with pytest.raises(FencedError):
+            query.checkpoint()
+
     failpoints.arm("checkpoint.start", hang)
     try:
-        asking = threading.Thread(target=lambda: pytest.raises(FencedError, query.checkpoint))
+        asking = threading.Thread(target=ask)
         asking.start()
         assert hangs.wait(60)
         Log.claim(open_storage(tmp_path / "ck"), "q", "other", now_ms=lambda: 1, nonce=lambda: "x")
