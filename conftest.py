@@ -81,6 +81,8 @@ def spark(spark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     require_component("java", "./run setup")
     from pyspark.sql import SparkSession
 
+    import holdfast as hf
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = tmp_path_factory.mktemp("spark")
@@ -88,8 +90,6 @@ def spark(spark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.scheduler.mode": "FAIR",
         "spark.driver.memory": "2g",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -103,7 +103,7 @@ def spark(spark_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(spark_folder)
         patch.setenv(quick_java.VARIABLE, quick_java.known_options())
-        session = builder.getOrCreate()
+        session = hf.configure(builder).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -42,8 +42,14 @@ __all__ = [
 ]
 
 
-def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+def configure(
+    builder: SparkSession.Builder, *, preload: bool | None = None
+) -> SparkSession.Builder:
     """Set what only a new Spark session can carry; a session without it works, slower.
+
+    ``preload=True`` is for clusters whose executors' Python has Holdfast installed, in the version
+    of the driver's: workers then begin without importing it, which makes recovery faster. On one
+    machine that is so anyway.
 
     >>> from pyspark.sql import SparkSession
     >>> import holdfast as hf
@@ -51,7 +57,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """
     from holdfast.spark.session import configure as configure_session
 
-    return configure_session(builder)
+    return configure_session(builder, preload=preload)
 
 
 def stream(df: DataFrame) -> Stream:

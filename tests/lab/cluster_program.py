@@ -35,7 +35,8 @@ def say(**words: Any) -> None:
 
 def begin(work: Path, options: dict[str, Any]) -> Query:
     # Spark finds the lab's settings by itself.
-    session = hf.configure(SparkSession.builder.appName("cluster-program")).getOrCreate()
+    builder = SparkSession.builder.appName("cluster-program")
+    session = hf.configure(builder, preload=True).getOrCreate()
     rows = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     pipeline = (
         hf.stream(rows.parquet(str(work / "in")))

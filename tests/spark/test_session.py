@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import holdfast as hf
 from holdfast.spark.session import SESSION_SETTINGS
 
 pytestmark = pytest.mark.spark
@@ -59,3 +60,36 @@ def test_a_plain_session_works_with_one_warning(tmp_path: Path) -> None:
 def test_the_test_session_has_all_that_configure_sets(spark: SparkSession) -> None:
     conf = spark.sparkContext.getConf()
     assert {name: conf.get(name) for name in SESSION_SETTINGS} == SESSION_SETTINGS
+
+
+def test_workers_of_a_local_session_have_holdfast_when_they_begin(spark: SparkSession) -> None:
+    conf = spark.sparkContext.getConf()
+    assert conf.get("spark.python.daemon.module") == "holdfast.spark.daemon"
+
+    def loaded(index: int) -> bool:
+        import sys
+
+        # Sent by value: nothing here imports Holdfast.
+        return index == 0 and "holdfast.spark.task" in sys.modules
+
+    assert spark.sparkContext.parallelize([0], 1).map(loaded).collect() == [True]
+
+
+@pytest.mark.parametrize(
+    ("master", "preload", "daemon"),
+    [
+        ("local[2]", None, "holdfast.spark.daemon"),
+        ("local[2]", False, None),
+        ("spark://nn:7077", None, None),
+        ("spark://nn:7077", True, "holdfast.spark.daemon"),
+    ],
+)
+def test_a_daemon_is_told_to_import_only_what_is_there(
+    master: str, preload: bool | None, daemon: str | None
+) -> None:
+    class Builder(SparkSession.Builder):
+        def __init__(self) -> None:
+            self._options = {}
+
+    builder = hf.configure(Builder().master(master), preload=preload)
+    assert builder._options.get("spark.python.daemon.module") == daemon

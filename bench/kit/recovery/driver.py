@@ -57,7 +57,7 @@ class _OnSpark:
 class _Holdfast(_OnSpark):
     def __init__(self) -> None:
         builder = SparkSession.builder.appName("recovery")
-        self.spark = hf.configure(builder).getOrCreate()
+        self.spark = hf.configure(builder, preload=True).getOrCreate()
         self.query: Query | None = None
         self.checkpoint = ""
         self.events = _Events()

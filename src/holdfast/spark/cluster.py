@@ -11,6 +11,7 @@ import itertools
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,7 +47,7 @@ _NO_HOST_S = 120.0
 _POLL_S = 0.1
 # An executor that died is started again on its host within seconds, if the host lives.
 _RETURN_S = 30.0
-_FETCH_BYTES = 48 << 20
+_FETCH_BYTES = 256 << 20
 _KEEP_RETIRED = 3
 # How far above its share of partitions a host may be.
 _BALANCE = 1.2
@@ -75,6 +76,7 @@ class ClusterSite:
         self._priorities = priorities or {}
         self._hosts = LiveHosts(context)
         self._placer = Placer(context)
+        self._tag = f"holdfast-hosts-{uuid.uuid4().hex}"
         self._folder: Path | None = None
         self._claim = 0
         self._lock = threading.RLock()
@@ -322,13 +324,26 @@ class ClusterSite:
         def task(index: int) -> Found:
             return fetch_runs(folder, storage, shares[index][1], claim)
 
+        began = time.monotonic()
         found = self._on_hosts([host for host, _ in shares], task, "fetch runs")
         self.learn((), {result.host: result.runs for result in found})
+        took = time.monotonic() - began
         for result in found:
+            logger.info(
+                "host %s fetched %d runs in %.2f s (%.2f s in its task)",
+                result.host,
+                len(result.runs),
+                took,
+                result.seconds,
+            )
             if result.error:
                 logger.warning("host %s could not fetch runs: %s", result.host, result.error)
                 raise HoldfastError(result.error)
         return sum(map(len, missing.values())) - sum(len(runs) for _, runs in shares)
+
+    def cancel(self) -> None:
+        """End what runs on hosts now: without them it might wait for ever."""
+        self._context.cancelJobsWithTag(self._tag)
 
     def tidy(self, live: set[str]) -> None:
         """Have every host delete what failed attempts left."""
@@ -421,7 +436,7 @@ class ClusterSite:
         self, hosts: Sequence[str], task: Callable[[int], Found], what: str
     ) -> list[Found]:
         """Run something once on each host."""
-        in_background(self._context, f"{what} on {', '.join(hosts)}", "holdfast-hosts")
+        in_background(self._context, f"{what} on {', '.join(hosts)}", self._tag)
 
         def run(index: int) -> bytes:
             return msgspec.json.encode(task(index))

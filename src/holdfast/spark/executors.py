@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
+from holdfast import __version__
 from holdfast.errors import ConfigurationError
 from holdfast.spark.placed import Placer
 from holdfast.spark.survey import leave_mark, remove_marks, see_marks
@@ -52,7 +53,7 @@ def check_executors(
     ``more`` is what they need besides :data:`REQUIRED`: packages of the storage, say.
     """
     wanted = {**REQUIRED, **more}
-    look = _looker(wanted)
+    look = _looker(wanted, __version__)
     found = Placer(context).indexes(hosts).map(lambda i: (hosts[i], *look())).collect()
     bad = [(host, python, missing) for host, python, missing in found if missing]
     if not bad:
@@ -62,7 +63,8 @@ def check_executors(
         f"{host} ({python}): " + ", ".join(f"{name} {state}" for name, state in missing)
         for host, python, missing in bad
     )
-    pins = " ".join(f"'{n}>={'.'.join(map(str, wanted[n]))}'" for n in lacking)
+    lowest = {name: ".".join(map(str, numbers)) for name, numbers in wanted.items()}
+    pins = " ".join(f"'{n}>={lowest.get(n, __version__)}'" for n in lacking)
     raise ConfigurationError(
         f"the executors' Python lacks packages that Holdfast needs: {words}",
         hint=f"on those hosts run: {bad[0][1]} -m pip install {pins} "
@@ -101,15 +103,21 @@ def check_shared(
 
 
 def _looker(
-    required: dict[str, tuple[int, ...]],
+    required: dict[str, tuple[int, ...]], own: str
 ) -> Callable[[], tuple[str, list[tuple[str, str]]]]:
-    """A function that needs nothing but Python where it runs: it is sent by value."""
+    """A function that needs nothing but Python where it runs: it is sent by value.
+
+    ``own`` is the driver's version of Holdfast; a host may have imported another before it is sent.
+    """
 
     def look() -> tuple[str, list[tuple[str, str]]]:
         import sys
         from importlib import metadata
 
         bad = []
+        preloaded = getattr(sys.modules.get("holdfast"), "__version__", own)
+        if preloaded != own:
+            bad.append(("holdfast", f"is {preloaded}, but the driver has {own}"))
         for name, lowest in required.items():
             try:
                 version = metadata.version(name)

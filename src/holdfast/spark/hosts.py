@@ -8,14 +8,14 @@ from typing import Any
 from pyspark import SparkContext
 
 from holdfast.recovery.placement import Host
+from holdfast.spark.session import is_local
 
 __all__ = ["LiveHosts", "is_cluster"]
 
 
 def is_cluster(context: SparkContext) -> bool:
     """Whether tasks run in other processes than the driver's, perhaps on other hosts."""
-    master = str(context.master)
-    return not (master == "local" or master.startswith("local["))
+    return not is_local(str(context.master))
 
 
 class LiveHosts:

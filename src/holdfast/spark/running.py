@@ -28,6 +28,7 @@ from holdfast.spark.explain import failure_of, unexpected
 from holdfast.spark.options import Options
 from holdfast.spark.recovering import Recovery
 from holdfast.spark.scratch import ScratchReader
+from holdfast.spark.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -80,10 +81,8 @@ class Running:
     def __init__(self, parts: QueryParts, renew: Callable[[], QueryParts]) -> None:
         self._use(parts)
         self._renew = renew
-        self._renewing = threading.RLock()
-        """Held while parts are replaced, and by whoever must not see that happen."""
-        self._claiming = threading.Lock()
-        """The same for those who can't wait: jobs of whoever holds the other may take for ever."""
+        self._renewing = SharedLock()
+        """Held alone while parts are replaced, and shared by whoever must not see that happen."""
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
         self._epoch_began = time.monotonic()
@@ -285,14 +284,14 @@ class Running:
 
     def _checkpoint_once(self, asked: int) -> None:
         try:
-            with self._renewing:
+            with self._renewing.shared():
                 entry = self.coordinator.checkpoint()
                 self._check_reachable()
             with self.wake:
                 self._answered = max(self._answered, asked)
                 self.wake.notify_all()
             if entry is not None and not self._ending:
-                with self._renewing:
+                with self._renewing.shared():
                     self.parts.jobs.compact()
         except Exception as error:  # noqa: BLE001 - a thread that dies silently would stop checkpoints
             self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
@@ -304,7 +303,7 @@ class Running:
     def _watch_fence(self) -> None:
         while not self.done.wait(_FENCE_CHECK_S):
             try:
-                with self._claiming:
+                with self._renewing.shared():
                     self.coordinator.log.check_not_fenced()
             except FencedError as error:
                 self._fail(error)
@@ -354,6 +353,8 @@ class Running:
             logger.warning("pipeline %s goes back to its last checkpoint: %s", self.name, error)
             # A checkpoint under way can't succeed, and recovery would wait for it to fail.
             self.parts.jobs.cancel()
+            if self.parts.cluster is not None:
+                self.parts.cluster.cancel()
 
     def _check_reachable(self) -> None:
         """A checkpoint may be the first to notice that unsaved runs are gone."""
@@ -369,7 +370,7 @@ class Running:
         """Claim anew and continue after the last checkpoint, on the hosts that are left."""
         recovery = self.recoveries[-1]
         recovery.step("stop")
-        with self._renewing, self._claiming:
+        with self._renewing.alone():
             self.parts.close()
             self._use(self._renewed())
             self.lost = None
@@ -397,14 +398,17 @@ class Running:
 
     def _follow_hosts(self) -> None:
         """Notice hosts that come and go, and bring runs to those that need them, beside epochs."""
-        while not self.done.wait(FOLLOW_S):
+        pause_s = FOLLOW_S
+        while not self.done.wait(pause_s):
+            pause_s = FOLLOW_S
             cluster = self.parts.cluster
             assert cluster is not None
             if self._ending or self.spark_query is None:
                 continue
             try:
-                with self._renewing:
-                    self._follow_once(cluster)
+                with self._renewing.shared():
+                    if self._follow_once(cluster):
+                        pause_s = 0.0
                 if cluster.moving and not cluster.missing(self.ledger.version):
                     self._hand_over(cluster)
             except StateLostError as error:
@@ -414,7 +418,8 @@ class Running:
                 logger.warning("hosts could not be followed, will be tried again: %s", error)
                 self.done.wait(_RETRY_S)
 
-    def _follow_once(self, cluster: ClusterSite) -> None:
+    def _follow_once(self, cluster: ClusterSite) -> bool:
+        """Look at the hosts; whether there is more to fetch."""
         noticed = time.monotonic()
         if noticed > self._tidied + _TIDY_S:
             self._tidied = noticed
@@ -424,14 +429,16 @@ class Running:
             self.recoveries.append(Recovery("partitions have moved", epoch, noticed))
             self.recoveries[-1].step("open")
         if not cluster.wants_runs.is_set():
-            return
+            return False
         if not cluster.fetch_missing(self.ledger.version):
             if cluster.missing(self.ledger.version):
-                return
+                return True
             cluster.wants_runs.clear()
             if self.recoveries and "fetch" not in self.recoveries[-1].seconds:
                 self.recoveries[-1].fetched()
                 logger.info("every host has its runs: %s", self.recoveries[-1])
+            return False
+        return True
 
     def _hand_over(self, cluster: ClusterSite) -> None:
         """Between two epochs: store and copy what the last ones changed, then switch."""

@@ -18,6 +18,7 @@ __all__ = [
     "check_session",
     "configure",
     "in_background",
+    "is_local",
     "own_session",
     "with_ticks",
 ]
@@ -41,12 +42,18 @@ QUERY_SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
+_DAEMON = "holdfast.spark.daemon"
 _MINIMUM = (4, 1)
 _warned = False
 
 
-def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+def configure(
+    builder: SparkSession.Builder, *, preload: bool | None = None
+) -> SparkSession.Builder:
     """Set what only a new session can carry; everything else Holdfast sets for its own jobs.
+
+    ``preload`` has Python daemons import Holdfast before they fork workers; unless told, only where
+    the executors' Python surely has it: on this machine.
 
     >>> from pyspark.sql import SparkSession
     >>> import holdfast as hf
@@ -56,7 +63,18 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in SESSION_SETTINGS.items():
         builder = builder.config(name, value)
-    return builder
+    if preload is None:
+        preload = is_local(str(getattr(builder, "_options", {}).get("spark.master", "")))
+    return builder.config("spark.python.daemon.module", _DAEMON) if preload else builder
+
+
+def is_local(master: str) -> bool:
+    """Whether a master means that tasks run in the driver's own process.
+
+    >>> is_local("local[2]"), is_local("local-cluster[2,1,512]"), is_local("spark://nn:7077")
+    (True, False, False)
+    """
+    return master == "local" or master.startswith("local[")
 
 
 def check_session(spark: SparkSession) -> None:

@@ -41,6 +41,8 @@ class Found(msgspec.Struct, frozen=True):
     host: str
     runs: tuple[str, ...] = ()
     """Runs that are whole on its disk."""
+    seconds: float = 0.0
+    """How long the task took."""
     error: str = ""
 
 
@@ -96,6 +98,7 @@ def remove_marks(folder: Path) -> None:
 
 def fetch_runs(folder: Path, storage: Storage, runs: tuple[Run, ...], claim: int) -> Found:
     """Bring runs from checkpoint storage to this host's disk."""
+    began = time.monotonic()
     opener = RunOpener(folder, storage, own_claim=claim)
     done = []
     error = ""
@@ -105,7 +108,7 @@ def fetch_runs(folder: Path, storage: Storage, runs: tuple[Run, ...], claim: int
             done.append(run.name)
     except (CorruptionError, OSError) as problem:
         error = str(problem)
-    return Found(task_host() or "", tuple(done), error)
+    return Found(task_host() or "", tuple(done), time.monotonic() - began, error)
 
 
 def tidy(folder: Path, live: frozenset[str]) -> Found:

@@ -51,11 +51,17 @@ _TEMPORARY = ".tmp"  # no object name may begin with a dot, so it can't clash
 _CHUNK_BYTES = 2**20
 _ATTEMPTS = 3  # at least
 _PAUSE_S = 0.3
+_HASTE = 0.1  # of timeout_s, for a first attempt
+_GROWTH = 1.3
+_SHORT_S = 60.0
 _WITH_ONE_FEWER = 5  # some seconds, in which the NameNode notices who is gone
 
 # One client per process: used before a fork, it hangs in the child. Those of the parent are kept
 # in the child too, since closing them there would hang as well.
 _clients: dict[tuple[object, ...], Client] = {}
+# Per cluster until when a DataNode may be dead that the NameNode still counts on, and how many copies
+# files have there unless told.
+_shortages: dict[str, tuple[float, int | None]] = {}
 
 
 class HdfsStorage(Storage):
@@ -180,7 +186,7 @@ class HdfsStorage(Storage):
                 progress.moved()
             return b"".join(pieces)
 
-        return self._try("read", name, read)
+        return self._try("read", name, read, hasty=True)
 
     def _write(self, name: str, data: Buffer, *, overwrite: bool) -> bool:
         """Write under a temporary name, then rename; whether the object is ours."""
@@ -200,7 +206,7 @@ class HdfsStorage(Storage):
             return True
 
         try:
-            written = self._try("write", name, attempt, missing_is_error=True)
+            written = self._try("write", name, attempt, missing_is_error=True, hasty=True)
         except FileExistsError:
             # An earlier attempt may have got through though its answer was lost.
             written = len(left) > 1 and self._was_ours(name, view, left)
@@ -217,16 +223,23 @@ class HdfsStorage(Storage):
         when one of those it was told to write to doesn't answer. So later attempts write fewer
         copies, and HDFS makes the others by itself. ``attempts`` names the temporary files so far.
         A single copy is the last resort: the next DataNode to go might be the one that has it.
+        After an attempt that met a dead DataNode, first attempts write one copy less as well for a
+        while.
         """
         wanted = self.place.replication
-        if len(attempts) == 1:
+        until, usual = _shortages.get(self.place.authority_url, (0.0, None))
+        if len(attempts) == 1 and time.monotonic() > until:
             return wanted, wanted
+        wanted = wanted or usual
         if wanted is None:
             # The first attempt's file tells what HDFS is configured with.
             with contextlib.suppress(FileNotFoundError):
                 wanted = self._client().get_file_info(attempts[0]).replication
         if wanted is None:
             return None, None
+        if len(attempts) > 1:
+            usual = usual or (None if self.place.replication else wanted)
+            _shortages[self.place.authority_url] = (time.monotonic() + _SHORT_S, usual)
         late = time.monotonic() - began > 1.5 * self.place.timeout_s
         desperate = late or len(attempts) > _WITH_ONE_FEWER
         return 1 if desperate else max(1, wanted - 1), wanted
@@ -322,21 +335,30 @@ class HdfsStorage(Storage):
         *,
         again: bool = True,
         missing_is_error: bool = False,
+        hasty: bool = False,
     ) -> T:
-        """Run a call, again while its failure may pass: some times, and for some seconds."""
+        """Run a call, again while its failure may pass: some times, and for some seconds.
+
+        A hasty one is given up sooner at first: it talks to DataNodes, and when one is dead the next
+        attempt will talk to others.
+        """
         began = time.monotonic()
+        longest = self.place.timeout_s
         for attempt in itertools.count(1):
+            stall_s = max(1.0, _HASTE * longest) * _GROWTH ** (attempt - 1) if hasty else longest
             try:
-                return bounded(call, self.place.timeout_s)
+                return bounded(call, min(stall_s, longest))
             except (OSError, RuntimeError) as error:
                 fault = fault_of(error)
                 if fault.kind == "exists" and verb == "write":
                     raise FileExistsError(name) from error
                 if fault.kind == "missing" and not missing_is_error:
                     raise NotFoundError(name) from error
+                patience = longest
                 if isinstance(error, TimeoutError):
                     self._forget_client()  # its connection may never speak again
-                tired = attempt >= _ATTEMPTS and time.monotonic() - began > self.place.timeout_s
+                    patience *= _ATTEMPTS
+                tired = attempt >= _ATTEMPTS and time.monotonic() - began > patience
                 if fault.is_final or tired or not again:
                     raise StorageError(
                         f"can't {verb} {name!r} in {self.url}: {self._unreachable() or fault.text}",

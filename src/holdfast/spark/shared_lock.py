@@ -1,0 +1,54 @@
+"""A lock that many may hold together, or one alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["SharedLock"]
+
+
+class SharedLock:
+    """Held by any number of threads with :meth:`shared`, or by one with :meth:`alone`.
+
+    Whoever wants it alone waits for the others and doesn't keep further ones from sharing it: it is
+    for others that come and go, some of whom can't wait.
+
+    >>> lock = SharedLock()
+    >>> with lock.shared(), lock.shared():
+    ...     pass
+    >>> with lock.alone():
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sharing = 0
+        self._alone = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Hold it beside others; waits only for who has it alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._sharing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._sharing -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold it while nobody else does."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone and not self._sharing)
+            self._alone = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()

@@ -1,0 +1,51 @@
+"""Many share it, one has it alone."""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast.spark.shared_lock import SharedLock
+
+
+def test_one_waits_for_all_who_share_and_nobody_shares_with_it() -> None:
+    lock = SharedLock()
+    seen: list[str] = []
+    alone_in, alone_out = threading.Event(), threading.Event()
+
+    def alone() -> None:
+        with lock.alone():
+            seen.append("alone")
+            alone_in.set()
+            alone_out.wait(30)
+            seen.append("no longer")
+
+    def shared() -> None:
+        with lock.shared():
+            seen.append("shared")
+
+    first = threading.Thread(target=alone)
+    with lock.shared():
+        first.start()
+        # Others may still share it while somebody waits to have it alone.
+        with lock.shared():
+            assert not alone_in.is_set()
+        seen.append("all out")
+    assert alone_in.wait(30)
+    second = threading.Thread(target=shared)
+    second.start()
+    alone_out.set()
+    first.join(30)
+    second.join(30)
+    assert seen == ["all out", "alone", "no longer", "shared"]
+
+
+def test_it_is_given_back_after_an_error() -> None:
+    lock = SharedLock()
+    for hold in (lock.shared, lock.alone):
+        try:
+            with hold():
+                raise ValueError
+        except ValueError:
+            pass
+    with lock.alone():
+        assert True
