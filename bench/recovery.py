@@ -50,7 +50,7 @@ class Plan:
         return sorted({*self.sizes, *more})
 
 
-_QUICK = Plan((10, 100, 200), 1, (10, 200), 200, 100, 200)
+_QUICK = Plan((10, 100, 400), 1, (10, 400), 100, 100, 400)
 _FULL = Plan((*SIZES_MB, 1000, 2000, 4000), 3, (200, 2000), 2000, 200, 2000)
 
 

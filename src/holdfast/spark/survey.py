@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -100,14 +101,19 @@ def fetch_runs(folder: Path, storage: Storage, runs: tuple[Run, ...], claim: int
     """Bring runs from checkpoint storage to this host's disk."""
     began = time.monotonic()
     opener = RunOpener(folder, storage, own_claim=claim)
-    done = []
-    error = ""
-    try:
-        for run in runs:
+
+    def fetch(run: Run) -> str:
+        try:
             opener.fetch(run)
-            done.append(run.name)
-    except (CorruptionError, OSError) as problem:
-        error = str(problem)
+        except (CorruptionError, OSError) as problem:
+            return str(problem)
+        return ""
+
+    # Two: while one waits for its last blocks, or checksums what it has written, the other decodes.
+    with ThreadPoolExecutor(2) as pool:
+        problems = list(pool.map(fetch, runs))
+    done = [run.name for run, problem in zip(runs, problems, strict=True) if not problem]
+    error = "; ".join(filter(None, problems))
     return Found(task_host() or "", tuple(done), time.monotonic() - began, error)
 
 

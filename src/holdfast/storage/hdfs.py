@@ -51,10 +51,10 @@ _TEMPORARY = ".tmp"  # no object name may begin with a dot, so it can't clash
 _CHUNK_BYTES = 2**20
 _ATTEMPTS = 3  # at least
 _PAUSE_S = 0.3
-_HASTE = 0.1  # of timeout_s, for a first attempt
+_HASTE = 0.05  # of timeout_s, for a first attempt
 _GROWTH = 1.3
 _SHORT_S = 60.0
-_WITH_ONE_FEWER = 5  # some seconds, in which the NameNode notices who is gone
+_WITH_ONE_FEWER = 8  # some seconds, in which the NameNode notices who is gone
 
 # One client per process: used before a fork, it hangs in the child. Those of the parent are kept
 # in the child too, since closing them there would hang as well.
@@ -345,7 +345,7 @@ class HdfsStorage(Storage):
         began = time.monotonic()
         longest = self.place.timeout_s
         for attempt in itertools.count(1):
-            stall_s = max(1.0, _HASTE * longest) * _GROWTH ** (attempt - 1) if hasty else longest
+            stall_s = max(0.5, _HASTE * longest) * _GROWTH ** (attempt - 1) if hasty else longest
             try:
                 return bounded(call, min(stall_s, longest))
             except (OSError, RuntimeError) as error:
@@ -354,17 +354,17 @@ class HdfsStorage(Storage):
                     raise FileExistsError(name) from error
                 if fault.kind == "missing" and not missing_is_error:
                     raise NotFoundError(name) from error
-                patience = longest
+                patience, pause_s = longest, min(_PAUSE_S * attempt, 2)
                 if isinstance(error, TimeoutError):
                     self._forget_client()  # its connection may never speak again
-                    patience *= _ATTEMPTS
+                    patience, pause_s = _ATTEMPTS * longest, 0.0
                 tired = attempt >= _ATTEMPTS and time.monotonic() - began > patience
                 if fault.is_final or tired or not again:
                     raise StorageError(
                         f"can't {verb} {name!r} in {self.url}: {self._unreachable() or fault.text}",
                         hint=fault.hint,
                     ) from error
-            time.sleep(min(_PAUSE_S * attempt, 2))
+            time.sleep(pause_s)
         raise AssertionError("never left but by return or raise")
 
     def _unreachable(self) -> str:
