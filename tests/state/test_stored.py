@@ -70,6 +70,37 @@ def test_rows_come_back_whatever_the_size_of_writes(piece: int) -> None:
     assert [block.rows for block in run.blocks] == [100] * 10
 
 
+@pytest.mark.parametrize("stretch_bytes", [1, 6000, 1 << 20])
+@pytest.mark.parametrize("wanted", [[], [3], [0, 1, 2, 5, 6, 9], [1, 3, 5, 7], list(range(10))])
+def test_blocks_that_lie_together_are_read_together(
+    monkeypatch: pytest.MonkeyPatch, wanted: list[int], stretch_bytes: int
+) -> None:
+    monkeypatch.setattr(stored, "_STRETCH_BYTES", stretch_bytes)
+    data, info = encode_stored([many_rows(1000)], SCHEMA.arrow)
+    storage = Object(data)
+    run = StoredRun.open("1-x", form_of(info), storage.read)
+    storage.reads.clear()
+    found = list(run.blocks_at(wanted))
+    reads = sorted(storage.reads)
+    assert [batch.to_pydict() for batch in found] == [run.block(i).to_pydict() for i in wanted]
+    blocks = [run.blocks[index] for index in wanted]
+    assert sum(length for _, length in reads) == sum(block.length for block in blocks)
+    if stretch_bytes == 1:
+        assert reads == [(block.offset, block.length) for block in blocks]
+    if stretch_bytes == 1 << 20:
+        gaps = sum(after != before + 1 for before, after in zip(wanted, wanted[1:], strict=False))
+        assert len(reads) == (gaps + 1 if wanted else 0)
+
+
+def test_a_bad_block_among_many_is_named() -> None:
+    data, info = encode_stored([many_rows(1000)], SCHEMA.arrow)
+    block = opened(data, info).blocks[6]
+    bad = bytearray(data)
+    bad[block.offset + 5] ^= 1
+    with pytest.raises(CorruptionError, match="block 6"):
+        list(opened(bad, info).blocks_at(range(10)))
+
+
 def test_column_ids_travel_with_the_file() -> None:
     data, info = encode_stored([many_rows(10)], SCHEMA.arrow)
     run = opened(data, info)

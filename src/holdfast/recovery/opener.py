@@ -211,7 +211,7 @@ class RunOpener:
             stored = open_stored(run, self.storage, _read.add)
             writer = LocalRunWriter(path, stored.schema)
             try:
-                for batch in stored.each_block():
+                for batch in stored.blocks_at(range(len(stored.blocks))):
                     writer.write(pa.Table.from_batches([batch]))
                 writer.close()
             except BaseException:

@@ -79,6 +79,9 @@ class OpenRun(Protocol):
     def block(self, index: int) -> pa.RecordBatch:
         """Read and decode one block."""
 
+    def blocks_at(self, indexes: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Read and decode blocks, in ascending order; those that are far away some ahead."""
+
     def will_need(self, index: int) -> None:
         """A hint that all of a block is about to be read."""
 

@@ -12,7 +12,7 @@ import itertools
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -201,6 +201,10 @@ class LocalRun:
                 self._unchecked.discard(index)
             batch = self._batches[index] = pa.ipc.read_record_batch(data, self.schema)
         return batch
+
+    def blocks_at(self, indexes: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """One block after the other."""
+        return map(self.block, indexes)
 
     def will_need(self, index: int) -> None:
         """All of a block is about to be read: have it brought in as a whole."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -46,6 +46,10 @@ class MemoryRun:
         """All rows."""
         del index
         return self._batch
+
+    def blocks_at(self, indexes: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """One block after the other."""
+        return map(self.block, indexes)
 
     def will_need(self, index: int) -> None:
         """Nothing to do: the rows are in memory."""

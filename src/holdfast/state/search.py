@@ -88,11 +88,13 @@ class SearchPart:
         wanted = hashes if len(todo) == len(hashes) else hashes[todo]
         starts = wanted.searchsorted(self.firsts, side="left")
         ends = wanted.searchsorted(self.lasts, side="right")
-        for index in np.flatnonzero(starts < ends).tolist():
+        touched: list[int] = np.flatnonzero(starts < ends).tolist()
+        batches = self.run.blocks_at(touched)
+        for index in touched:
             asked = slice(starts[index], ends[index])
             if ends[index] - starts[index] > _FEW:
                 self.run.will_need(index)
-            batch = self.run.block(index)
+            batch = next(batches)
             block_keys = self.layout.key_arrays(batch)[: len(keys)]
             query, rows = _search_block(
                 hash_values(batch), block_keys, wanted[asked], keys, todo[asked]

@@ -8,6 +8,7 @@ for the bytes of each block: so a single block can be fetched, checked and decod
 from __future__ import annotations
 
 import io
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,8 +35,12 @@ __all__ = ["StoredInfo", "StoredRun", "encode_stored"]
 
 FORMAT = 1
 INDEX_KEY = "holdfast"
-BLOCK_ROWS = 1 << 17
+# Small, so that a few keys can be read from a run that isn't here without reading much of it; smaller
+# ones would take longer to decode.
+BLOCK_ROWS = 1 << 15
 BLOCK_BYTES = 32 << 20
+_STRETCH_BYTES = 2 << 20
+_THREADS = 4
 
 
 class StoredInfo(msgspec.Struct, frozen=True):
@@ -140,30 +145,52 @@ class StoredRun:
         """Fetch, check and decode one block; the latest one is kept."""
         latest = self._latest
         if latest is None or latest[0] != index:
-            latest = self._latest = (index, self._load(index))
+            (batch,) = self._load(range(index, index + 1))
+            latest = self._latest = (index, batch)
         return latest[1]
 
-    def each_block(self, threads: int = 4) -> Iterator[pa.RecordBatch]:
-        """All blocks in order; some are fetched and decoded ahead, as many as there are threads."""
-        with ThreadPoolExecutor(threads) as pool:
-            coming: deque[Future[pa.RecordBatch]] = deque()
+    def blocks_at(self, indexes: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Fetch, check and decode blocks, in ascending order: neighbours together, and some ahead."""
+        if len(indexes) < 2:
+            yield from map(self.block, indexes)
+            return
+        with ThreadPoolExecutor(_THREADS) as pool:
+            coming: deque[Future[list[pa.RecordBatch]]] = deque()
             try:
-                for index in range(len(self.blocks)):
-                    coming.append(pool.submit(self._load, index))
-                    if len(coming) > threads:
-                        yield coming.popleft().result()
+                for stretch in self._stretches(indexes):
+                    coming.append(pool.submit(self._load, stretch))
+                    if len(coming) > _THREADS:
+                        yield from coming.popleft().result()
                 while coming:
-                    yield coming.popleft().result()
+                    yield from coming.popleft().result()
             finally:
                 for late in coming:
                     late.cancel()
 
-    def _load(self, index: int) -> pa.RecordBatch:
-        block = self.blocks[index]
-        self._check_chunks(index, block)
-        data = self._read(block.offset, block.length)
-        check_block(self.name, index, block, data)
-        table = self._opened(block.offset, data).read_row_group(index, use_threads=False)
+    def _stretches(self, indexes: Sequence[int]) -> Iterator[range]:
+        """Those of these blocks that lie together, as far as they are worth one read."""
+        start, size = indexes[0], 0
+        for index, following in itertools.zip_longest(indexes, indexes[1:]):
+            size += self.blocks[index].length
+            if following != index + 1 or size >= _STRETCH_BYTES:
+                yield range(start, index + 1)
+                start, size = following, 0
+
+    def _load(self, stretch: range) -> list[pa.RecordBatch]:
+        """Fetch, check and decode blocks that lie together."""
+        blocks = self.blocks[stretch.start : stretch.stop]
+        first = blocks[0].offset
+        for index, block in zip(stretch, blocks, strict=True):
+            self._check_chunks(index, block)
+        data = self._read(first, blocks[-1].offset + blocks[-1].length - first)
+        for index, block in zip(stretch, blocks, strict=True):
+            start = block.offset - first
+            check_block(self.name, index, block, memoryview(data)[start : start + block.length])
+        file = self._opened(first, data)
+        return [self._decoded(file, index) for index in stretch]
+
+    def _decoded(self, file: pq.ParquetFile, index: int) -> pa.RecordBatch:
+        table = file.read_row_group(index, use_threads=False)
         arrays = [one_array(column) for column in table.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
