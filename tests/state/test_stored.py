@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_blocks_that_lie_together_are_read_together(
     if stretch_bytes == 1:
         assert reads == [(block.offset, block.length) for block in blocks]
     if stretch_bytes == 1 << 20:
-        gaps = sum(after != before + 1 for before, after in zip(wanted, wanted[1:], strict=False))
+        gaps = sum(after != before + 1 for before, after in itertools.pairwise(wanted))
         assert len(reads) == (gaps + 1 if wanted else 0)
 
 
