@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,17 +11,11 @@ from bench.lab import Lab
 from tests.lab.cluster_faults import ballast, fill
 from tests.lab.cluster_support import Cluster, Driver, DriverEndedError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("lab_parts")]
 
 
 @pytest.fixture(scope="module")
-def cluster(
-    tmp_path_factory: pytest.TempPathFactory, require: Callable[[str, str], None]
-) -> Iterator[Cluster]:
-    if os.geteuid() != 0:
-        require("the-lab-needs-root", "run the tests as root")
-    for program, how in (("ip", "apt-get install iproute2"), ("java", "./run setup")):
-        require(program, how)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("bad-input")
     with Lab(folder / "lab", hosts=2, cores=1, memory="512m", disk_size="8m") as lab:
         yield Cluster(lab, folder / "work", checkpoint_dir=folder / "ck")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,21 +12,13 @@ from bench.lab import Lab
 from tests.lab.cluster_faults import DISK, run_faults
 from tests.lab.cluster_support import Cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.usefixtures("lab_parts")]
 
 SECONDS = 30.0
 
 
-def test_random_faults_end_with_the_result_of_batch(
-    tmp_path: Path, require: Callable[[str, str], None]
-) -> None:
+def test_random_faults_end_with_the_result_of_batch(tmp_path: Path) -> None:
     """``./run soak`` does the same for longer."""
-    if os.geteuid() != 0:
-        require("the-lab-needs-root", "run the tests as root")
-    for part, how in (
-        ("ip", "apt-get install iproute2"), ("java", "./run setup"), ("hdfs_native", "./run setup")
-    ):  # fmt: skip
-        require(part, how)
     seed = int(os.environ.get("HOLDFAST_SEED", random.SystemRandom().randrange(10**6)))
     lab = Lab(tmp_path / "lab", hosts=3, hdfs=True, cores=1, memory="512m", disk_size=DISK)
     with lab:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from bench.services.daemon import wait_until
 from holdfast.errors import FencedError
 from tests.lab.cluster_support import Cluster, Driver, DriverEndedError, hosts_of, load_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("lab_parts")]
 
-Require = Callable[[str, str], None]
 ROWS = 6_000
 KEYS = 3_000
 # Enough that state over the wire can't be taken for control traffic.
@@ -78,13 +77,7 @@ class Pipeline:
 
 
 @pytest.fixture(scope="module")
-def pipeline(tmp_path_factory: pytest.TempPathFactory, require: Require) -> Iterator[Pipeline]:
-    if os.geteuid() != 0:
-        require("the-lab-needs-root", "run the tests as root")
-    for part, how in (
-        ("ip", "apt-get install iproute2"), ("java", "./run setup"), ("hdfs_native", "./run setup")
-    ):  # fmt: skip
-        require(part, how)
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("cluster")
     with Lab(folder / "lab", hosts=3, hdfs=True, cores=1, memory="512m") as lab:
         cluster = Cluster(lab, folder / "work")

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,22 +20,12 @@ from bench.lab.teardown import mounts_under
 from bench.services.daemon import wait_until
 from bench.services.hadoop import DataNode
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("lab_parts")]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).resolve().parent
 MB = 1 << 20
 SIZE = 8 * MB
-Require = Callable[[str, str], None]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _allowed(require: Require) -> None:
-    if os.geteuid() != 0:
-        # A program nobody has: skipped at home, a failure in continuous integration.
-        require("the-lab-needs-root", "run the tests as root")
-    for program, how in (("ip", "apt-get install iproute2"), ("java", "./run setup")):
-        require(program, how)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +83,7 @@ def test_a_job_runs_on_all_hosts_each_with_its_own_disk_and_executors_can_be_kil
     wait_until(lambda: not running(lab, "h1", EXECUTOR), "the end of the executors")
 
 
-def test_a_replica_on_the_host_is_read_without_the_wire(lab: Lab, require: Require) -> None:
-    require("hdfs_native", "./run setup")
+def test_a_replica_on_the_host_is_read_without_the_wire(lab: Lab) -> None:
     python(lab, "h1", "hdfs_program.py", "write", lab.hdfs_url, "/x", str(SIZE))
     moved = {}
     for host in lab.workers:

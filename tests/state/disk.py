@@ -108,7 +108,7 @@ class TableOnDisk:
         """Open every local file anew, and check it."""
         for name, run in self.version.runs().items():
             if self._path(name).exists():
-                opened = LocalRun.open(self._path(name), expected=run.local, verify=True)
+                opened = LocalRun.open(self._path(name), verify=True)
                 opened.verify()
                 self._open[name] = opened
 
@@ -165,7 +165,7 @@ class TableOnDisk:
         self._names += 1
         name = f"1-{self._names}"
         info: LocalRunInfo = write_local(self._path(name), schema, data)
-        self._open[name] = LocalRun.open(self._path(name), expected=info.form)
+        self._open[name] = LocalRun.open(self._path(name))
         table = self.schema.table
         return Run(name, table, within, first, last, info.rows, info.tombstones, local=info.form)
 

@@ -153,14 +153,11 @@ class LocalRun:
         self.schema: pa.Schema = pa.ipc.read_schema(header)
 
     @classmethod
-    def open(
-        cls, path: Path, *, expected: LocalForm | None = None, verify: bool = False
-    ) -> LocalRun:
+    def open(cls, path: Path, *, verify: bool = False) -> LocalRun:
         """Open a run in a time that does not depend on its rows.
 
-        ``expected`` is the form that a version names; ``verify`` checks each block on first use.
-        ``CorruptionError`` if the file is not a run or not that one, ``FileNotFoundError`` if there
-        is none.
+        ``verify`` checks each block on first use. ``CorruptionError`` if the file is not a run,
+        ``FileNotFoundError`` if there is none.
         """
         name = str(path)
         mapped = _map(path)
@@ -172,11 +169,8 @@ class LocalRun:
         if magic != MAGIC or start < 0:
             raise _corrupt(name, "it does not end as a run does")
         encoded = data.slice(start, length)
-        found = checksum(encoded)
-        if int(found, 16) != digest:
+        if int(checksum(encoded), 16) != digest:
             raise _corrupt(name, "its index is not what was written")
-        if expected is not None and (found, len(data)) != (expected.checksum, expected.size_bytes):
-            raise _corrupt(name, "it is another run than the version names")
         return cls(name, mapped, data, _decode_index(name, encoded), verify=verify)
 
     @property
