@@ -106,7 +106,7 @@ class TableOnDisk:
 
     def reopen_local_runs(self) -> None:
         """Open every local file anew, and check it."""
-        for name, run in self.version.runs().items():
+        for name in self.version.runs():
             if self._path(name).exists():
                 opened = LocalRun.open(self._path(name), verify=True)
                 opened.verify()

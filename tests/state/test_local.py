@@ -93,7 +93,7 @@ def test_tombstones_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_run_may_be_empty(tmp_path: Path) -> None:
-    info = write(tmp_path / "run", SCHEMA.arrow.empty_table())
+    write(tmp_path / "run", SCHEMA.arrow.empty_table())
     run = LocalRun.open(tmp_path / "run")
     run.verify()
     assert read_all(run).num_rows == 0
