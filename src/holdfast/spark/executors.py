@@ -80,7 +80,9 @@ def check_shared(
     ``neighbours`` are the ids of each host's executors. Each leaves a file in a folder below
     ``root``; then each says which it sees. What is made is removed.
     """
-    places = [(host, name) for host, names in neighbours.items() for name in names]
+    # Spark takes the name of a place apart at underscores.
+    shared = {host: names for host, names in neighbours.items() if "_" not in host}
+    places = [(host, name) for host, names in shared.items() for name in names]
     if not places:
         return
     made = root / f".shared-{uuid.uuid4().hex}"

@@ -401,12 +401,11 @@ class Running:
         pause_s = FOLLOW_S
         while not self.done.wait(pause_s):
             pause_s = FOLLOW_S
-            cluster = self.parts.cluster
-            assert cluster is not None
             if self._ending or self.spark_query is None:
                 continue
             try:
                 with self._renewing.shared():
+                    cluster = self.hosts
                     if self._follow_once(cluster):
                         pause_s = 0.0
                 if cluster.moving and not cluster.missing(self.ledger.version):
