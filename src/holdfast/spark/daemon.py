@@ -17,7 +17,12 @@ from pyspark.daemon import manager
 
 __all__ = ["PRELOADED", "preload"]
 
-PRELOADED = ("holdfast.spark.task", "holdfast.spark.survey", "holdfast.spark.background")
+PRELOADED = (
+    "pyspark.worker",
+    "holdfast.spark.task",
+    "holdfast.spark.survey",
+    "holdfast.spark.background",
+)
 """What tasks import."""
 _IF_THERE = ("pandas", "hdfs_native", "obstore")
 
