@@ -51,8 +51,9 @@ _TEMPORARY = ".tmp"  # no object name may begin with a dot, so it can't clash
 _CHUNK_BYTES = 2**20
 _ATTEMPTS = 3  # at least
 _PAUSE_S = 0.3
-_HASTE = 0.05  # of timeout_s, for a first attempt
+_HASTE = 0.1  # of timeout_s, for a first attempt
 _GROWTH = 1.3
+_HASTY = 2  # attempts after which more than a DataNode may be at fault
 _SHORT_S = 60.0
 _WITH_ONE_FEWER = 8  # some seconds, in which the NameNode notices who is gone
 
@@ -345,7 +346,7 @@ class HdfsStorage(Storage):
         began = time.monotonic()
         longest = self.place.timeout_s
         for attempt in itertools.count(1):
-            stall_s = max(0.5, _HASTE * longest) * _GROWTH ** (attempt - 1) if hasty else longest
+            stall_s = max(1.0, _HASTE * longest) * _GROWTH ** (attempt - 1) if hasty else longest
             try:
                 return bounded(call, min(stall_s, longest))
             except (OSError, RuntimeError) as error:
@@ -356,7 +357,8 @@ class HdfsStorage(Storage):
                     raise NotFoundError(name) from error
                 patience, pause_s = longest, min(_PAUSE_S * attempt, 2)
                 if isinstance(error, TimeoutError):
-                    self._forget_client()  # its connection may never speak again
+                    if not hasty or attempt > _HASTY:
+                        self._forget_client()  # its connection may never speak again
                     patience, pause_s = _ATTEMPTS * longest, 0.0
                 tired = attempt >= _ATTEMPTS and time.monotonic() - began > patience
                 if fault.is_final or tired or not again:
