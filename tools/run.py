@@ -92,7 +92,15 @@ def _example(arguments: Sequence[str]) -> int:
     return _become("python", str(files[arguments[0]]), *arguments[1:])
 
 
-_APART = ("tests/lab", "tests/storage", "tests/checkpoint", "tests/state", "tests/cli")
+# About half of all tests, by time.
+_APART = (
+    "tests/lab",
+    "tests/storage",
+    "tests/checkpoint",
+    "tests/state",
+    "tests/cli",
+    "tests/spark/test_kill.py",
+)
 
 
 def _checks(fix: bool) -> list[list[str]]:
@@ -134,11 +142,10 @@ def _test(arguments: list[str]) -> int:
 def _side_by_side(options: Sequence[str]) -> int:
     """All tests, as two runs of pytest: one alone leaves half of the machine idle.
 
-    The tests in ``_APART`` don't use the Spark session that the others share. What they say is kept
-    back until the others are done.
+    What those in ``_APART`` say is kept back until the others are done.
     """
     pytest, variables = environment.program("pytest"), environment.ready()
-    others = ["tests", "src/holdfast", *(f"--ignore={folder}" for folder in _APART)]
+    others = ["tests", "src/holdfast", *(f"--ignore={path}" for path in _APART)]
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as said:
         say(f"pytest {' '.join(_APART)}, beside the others")
