@@ -216,6 +216,19 @@ def test_with_a_datanode_gone_fewer_copies_are_written_at_first(
     )
 
 
+def test_when_hosts_were_lost_fewer_copies_are_written_at_first(make: Make) -> None:
+    storage = make("&replication=2")
+    storage.expect_faults(60)
+    sent: HdfsStorage = pickle.loads(pickle.dumps(storage))
+    attempts: list[tuple[int | None, int | None]] = []
+    copies = sent._copies
+    sent._copies = lambda *given: attempts.append(copies(*given)) or attempts[-1]  # type: ignore[method-assign, func-returns-value]
+    sent.put("a", b"x")
+    assert attempts[0] == (1, 2)
+    assert storage.get("a") == b"x"
+    wait_until(lambda: len(storage.locations("a")) == 2, "HDFS copies it")
+
+
 def test_a_forked_process_has_a_client_of_its_own(storage: HdfsStorage) -> None:
     storage.put("a", b"from the parent")
     read, write = os.pipe()

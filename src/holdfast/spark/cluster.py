@@ -49,6 +49,7 @@ _POLL_S = 0.1
 _RETURN_S = 30.0
 _FETCH_BYTES = 256 << 20
 _KEEP_RETIRED = 3
+_FAULTS_S = 60.0
 # How far above its share of partitions a host may be.
 _BALANCE = 1.2
 
@@ -362,6 +363,8 @@ class ClusterSite:
         for gone in self._present - alive:
             logger.warning("host %s is gone: %s", gone, self._hosts.why_gone(gone) or "no word")
             self.health.failed(gone, now)
+            # Storage may have lost the host as well, and learn of it later than Spark.
+            self._storage.expect_faults(_FAULTS_S)
         self._present = self._present & alive
         joined = sorted(alive - self._present)
         if joined:

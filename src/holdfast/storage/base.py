@@ -141,6 +141,13 @@ class Storage(ABC):
                 return info.size_bytes
         raise NotFoundError(name)
 
+    def expect_faults(self, seconds: float) -> None:
+        """Hosts were lost just now: for so long, requests may meet some that are dead.
+
+        Copies that are pickled from now on know it too. By default nothing follows from it.
+        """
+        del seconds
+
     def locations(self, name: str) -> tuple[str, ...]:
         """The hosts that can read the object without the network; none if that means nothing."""
         del name

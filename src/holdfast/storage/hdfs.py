@@ -54,15 +54,13 @@ _PAUSE_S = 0.3
 _HASTE = 0.1  # of timeout_s, for a first attempt
 _GROWTH = 1.3
 _HASTY = 2  # attempts after which more than a DataNode may be at fault
-_SHORT_S = 60.0
 _WITH_ONE_FEWER = 8  # some seconds, in which the NameNode notices who is gone
 
 # One client per process: used before a fork, it hangs in the child. Those of the parent are kept
 # in the child too, since closing them there would hang as well.
 _clients: dict[tuple[object, ...], Client] = {}
-# Per cluster until when a DataNode may be dead that the NameNode still counts on, and how many copies
-# files have there unless told.
-_shortages: dict[str, tuple[float, int | None]] = {}
+# Per cluster how many copies files have there unless told.
+_usual: dict[str, int] = {}
 
 
 class HdfsStorage(Storage):
@@ -79,8 +77,10 @@ class HdfsStorage(Storage):
 
     packages = MappingProxyType({"hdfs-native": (0, 14, 7)})
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, wary_until: float = 0.0) -> None:
         self.place = HdfsPlace.of(url)
+        self._wary_until = wary_until
+        """Until then (seconds since 1970) first attempts are given up soon."""
         self.url = self.place.url
         require_package("hdfs_native", "hdfs", self.url)
         self.locator: Locator | None = WebHdfsLocator(self.place.web) if self.place.web else None
@@ -91,7 +91,15 @@ class HdfsStorage(Storage):
         return f"HdfsStorage({self.url!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (HdfsStorage, (self.url,))
+        return (HdfsStorage, (self.url, self._wary_until))
+
+    @property
+    def _wary(self) -> bool:
+        return time.time() < self._wary_until
+
+    def expect_faults(self, seconds: float) -> None:
+        """Give first attempts at reading and writing up soon: the next one may meet other hosts."""
+        self._wary_until = time.time() + seconds
 
     def get(self, name: str) -> bytes:
         """The whole object."""
@@ -224,23 +232,20 @@ class HdfsStorage(Storage):
         when one of those it was told to write to doesn't answer. So later attempts write fewer
         copies, and HDFS makes the others by itself. ``attempts`` names the temporary files so far.
         A single copy is the last resort: the next DataNode to go might be the one that has it.
-        After an attempt that met a dead DataNode, first attempts write one copy less as well for a
-        while.
+        When hosts were lost, first attempts write one copy less as well.
         """
         wanted = self.place.replication
-        until, usual = _shortages.get(self.place.authority_url, (0.0, None))
-        if len(attempts) == 1 and time.monotonic() > until:
+        if len(attempts) == 1 and not self._wary:
             return wanted, wanted
-        wanted = wanted or usual
+        wanted = wanted or _usual.get(self.place.authority_url)
         if wanted is None:
             # The first attempt's file tells what HDFS is configured with.
             with contextlib.suppress(FileNotFoundError):
                 wanted = self._client().get_file_info(attempts[0]).replication
         if wanted is None:
             return None, None
-        if len(attempts) > 1:
-            usual = usual or (None if self.place.replication else wanted)
-            _shortages[self.place.authority_url] = (time.monotonic() + _SHORT_S, usual)
+        if self.place.replication is None:
+            _usual[self.place.authority_url] = wanted
         late = time.monotonic() - began > 1.5 * self.place.timeout_s
         desperate = late or len(attempts) > _WITH_ONE_FEWER
         return 1 if desperate else max(1, wanted - 1), wanted
@@ -340,10 +345,11 @@ class HdfsStorage(Storage):
     ) -> T:
         """Run a call, again while its failure may pass: some times, and for some seconds.
 
-        A hasty one is given up sooner at first: it talks to DataNodes, and when one is dead the next
-        attempt will talk to others.
+        A hasty one is given up sooner at first when hosts were lost: it talks to DataNodes, and when
+        one is dead the next attempt will talk to others.
         """
         began = time.monotonic()
+        hasty = hasty and self._wary
         longest = self.place.timeout_s
         for attempt in itertools.count(1):
             stall_s = max(1.0, _HASTE * longest) * _GROWTH ** (attempt - 1) if hasty else longest
@@ -355,12 +361,14 @@ class HdfsStorage(Storage):
                     raise FileExistsError(name) from error
                 if fault.kind == "missing" and not missing_is_error:
                     raise NotFoundError(name) from error
-                patience, pause_s = longest, min(_PAUSE_S * attempt, 2)
+                pause_s = min(_PAUSE_S * attempt, 2)
                 if isinstance(error, TimeoutError):
                     if not hasty or attempt > _HASTY:
                         self._forget_client()  # its connection may never speak again
-                    patience, pause_s = _ATTEMPTS * longest, 0.0
-                tired = attempt >= _ATTEMPTS and time.monotonic() - began > patience
+                    pause_s = 0.0
+                # Long enough that the NameNode has learnt which DataNodes are gone.
+                patience_s = _ATTEMPTS * longest
+                tired = attempt >= _ATTEMPTS and time.monotonic() - began > patience_s
                 if fault.is_final or tired or not again:
                     raise StorageError(
                         f"can't {verb} {name!r} in {self.url}: {self._unreachable() or fault.text}",
