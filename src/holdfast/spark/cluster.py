@@ -78,6 +78,7 @@ class ClusterSite:
         self._hosts = LiveHosts(context)
         self._placer = Placer(context)
         self._tag = f"holdfast-hosts-{uuid.uuid4().hex}"
+        self._over = threading.Event()
         self._folder: Path | None = None
         self._claim = 0
         self._lock = threading.RLock()
@@ -109,6 +110,8 @@ class ClusterSite:
         """The hosts that are alive: at least one, which may take a while."""
         deadline = time.monotonic() + _NO_HOST_S
         while not (found := self._hosts.hosts()):
+            if self._over.is_set():
+                raise HoldfastError("the pipeline has no executors, and is about to end")
             if time.monotonic() > deadline:
                 raise ConfigurationError(
                     f"Spark has no executor after {_NO_HOST_S:.0f} s",
@@ -273,7 +276,7 @@ class ClusterSite:
         """A job failed: return if a host was lost and it may do better now, else raise."""
         changed = self._hosts.executors() != self._executors
         reason = why_fleeting(error) or ("an executor came or went" if changed else None)
-        if attempt >= _ATTEMPTS or reason is None:
+        if attempt >= _ATTEMPTS or reason is None or self._over.is_set():
             raise error
         logger.warning("the epoch is run again (attempt %d failed: %s)", attempt, reason)
         self.replan()
@@ -342,8 +345,9 @@ class ClusterSite:
                 raise HoldfastError(result.error)
         return sum(map(len, missing.values())) - sum(len(runs) for _, runs in shares)
 
-    def cancel(self) -> None:
-        """End what runs on hosts now: without them it might wait for ever."""
+    def give_up(self) -> None:
+        """Nobody needs this site any more: end what runs on hosts, and wait for none."""
+        self._over.set()
         self._context.cancelJobsWithTag(self._tag)
 
     def tidy(self, live: set[str]) -> None:
@@ -403,7 +407,7 @@ class ClusterSite:
         while True:
             alive = {host.name for host in self._hosts.hosts()}
             waiting = {h for h in needed - alive if not host_is_lost(self._hosts.why_gone(h))}
-            if not waiting or time.monotonic() > deadline:
+            if not waiting or time.monotonic() > deadline or self._over.is_set():
                 return
             time.sleep(_POLL_S)
 

@@ -9,7 +9,7 @@ __all__ = ["host_is_lost", "why_fleeting"]
 _FLEETING = re.compile(
     r"ExecutorLost|FetchFailed|worker lost|executor \S+ exited|Python worker exited unexpectedly"
     r"|cannot rollback|Failed to connect|Connection reset|StateLostError"
-    r"|CorruptionError: local run|was cancelled because|Remote RPC client disassociated"
+    r"|CorruptionError: local run|was cancelled because|cancelled part of|Remote RPC client disassociated"
     r"|Missing an output location|heartbeat timed out",
     re.IGNORECASE,
 )

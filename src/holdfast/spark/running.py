@@ -353,8 +353,7 @@ class Running:
             logger.warning("pipeline %s goes back to its last checkpoint: %s", self.name, error)
             # A checkpoint under way can't succeed, and recovery would wait for it to fail.
             self.parts.jobs.cancel()
-            if self.parts.cluster is not None:
-                self.parts.cluster.cancel()
+            self._give_hosts_up()
 
     def _check_reachable(self) -> None:
         """A checkpoint may be the first to notice that unsaved runs are gone."""
@@ -427,6 +426,8 @@ class Running:
             epoch = self.ledger.version.epoch
             self.recoveries.append(Recovery("partitions have moved", epoch, noticed))
             self.recoveries[-1].step("open")
+            # An epoch under way has tasks for the host that is gone: better run it again at once.
+            self.parts.jobs.spark.sparkContext.cancelJobGroup(str(self.started.runId))
         if not cluster.wants_runs.is_set():
             return False
         if not cluster.fetch_missing(self.ledger.version):
@@ -464,6 +465,12 @@ class Running:
             self.failure = self._fenced_instead(error)
             error = self.failure
             logger.error("pipeline %s failed: %s", self.name, error)
+            self._give_hosts_up()
+
+    def _give_hosts_up(self) -> None:
+        """The epoch under way may wait for hosts that never come; whoever stops it waits for it."""
+        if self.parts.cluster is not None:
+            self.parts.cluster.give_up()
 
     def _fenced_instead(self, error: HoldfastError) -> HoldfastError:
         """A driver that was fenced meets all sorts of errors: what matters is that it was fenced."""
