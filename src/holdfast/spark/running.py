@@ -426,7 +426,8 @@ class Running:
             epoch = self.ledger.version.epoch
             self.recoveries.append(Recovery("partitions have moved", epoch, noticed))
             self.recoveries[-1].step("open")
-            # An epoch under way has tasks for the host that is gone: better run it again at once.
+            # An epoch under way has tasks for the host that is gone. While other hosts of the same job
+            # live, Spark keeps them waiting for it, as long as spark.locality.wait.node says.
             self.parts.jobs.spark.sparkContext.cancelJobGroup(str(self.started.runId))
         if not cluster.wants_runs.is_set():
             return False
