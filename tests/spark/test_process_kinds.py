@@ -122,22 +122,22 @@ def test_operator_state_is_shared_out_when_p_changes(spark: SparkSession, tmp_pa
 def test_operator_lists_whose_type_or_kind_changed_are_refused(
     spark: SparkSession, tmp_path: Path, changed: Any, words: str
 ) -> None:
-    class Counts(hf.Process):
-        output = "n long"
-        counts = hf.OperatorList("long")
+    def counting(state: Any) -> hf.Process:
+        class Counts(hf.Process):
+            output = "n long"
+            counts = state
 
-        def process(self, rows: Any, ctx: Any) -> Iterator[Any]:
-            self.counts.append(len(rows))
-            yield (len(rows),)
+            def process(self, rows: Any, ctx: Any) -> Iterator[Any]:
+                self.counts.append(len(rows))
+                yield (len(rows),)
 
-    class Changed(Counts):
-        counts = changed
+        return Counts()
 
     source = EpochSource(spark, "word string", tmp_path / "in")
     source.add([("a",)])
-    run(hf.stream(source.df).process(Counts()), tmp_path, 2)
+    run(hf.stream(source.df).process(counting(hf.OperatorList("long"))), tmp_path, 2)
     with pytest.raises(hf.ConfigurationError, match=words):
-        run(hf.stream(source.df).process(Changed()), tmp_path, 2)
+        run(hf.stream(source.df).process(counting(changed)), tmp_path, 2)
 
 
 def test_a_process_without_a_key_refuses_keyed_state(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import shutil
+import sys
 import tempfile
 import threading
 import uuid
@@ -14,7 +15,6 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from holdfast import __version__
 from holdfast.errors import ConfigurationError
 from holdfast.spark.placed import Placer
 from holdfast.spark.survey import leave_mark, remove_marks, see_marks
@@ -53,7 +53,8 @@ def check_executors(
     ``more`` is what they need besides :data:`REQUIRED`: packages of the storage, say.
     """
     wanted = {**REQUIRED, **more}
-    look = _looker(wanted, __version__)
+    own = str(sys.modules["holdfast"].__version__)
+    look = _looker(wanted, own)
     found = Placer(context).indexes(hosts).map(lambda i: (hosts[i], *look())).collect()
     bad = [(host, python, missing) for host, python, missing in found if missing]
     if not bad:
@@ -64,7 +65,7 @@ def check_executors(
         for host, python, missing in bad
     )
     lowest = {name: ".".join(map(str, numbers)) for name, numbers in wanted.items()}
-    pins = " ".join(f"'{n}>={lowest.get(n, __version__)}'" for n in lacking)
+    pins = " ".join(f"'{n}>={lowest.get(n, own)}'" for n in lacking)
     raise ConfigurationError(
         f"the executors' Python lacks packages that Holdfast needs: {words}",
         hint=f"on those hosts run: {bad[0][1]} -m pip install {pins} "
