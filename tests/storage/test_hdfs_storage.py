@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -218,15 +219,25 @@ def test_with_a_datanode_gone_fewer_copies_are_written_at_first(
 
 def test_when_hosts_were_lost_fewer_copies_are_written_at_first(make: Make) -> None:
     storage = make("&replication=2")
+
+    def first_copies(used: HdfsStorage) -> tuple[int | None, int | None]:
+        return used._copies(["the first"], time.monotonic())
+
+    assert first_copies(storage) == (2, 2)
     storage.expect_faults(60)
-    sent: HdfsStorage = pickle.loads(pickle.dumps(storage))
-    attempts: list[tuple[int | None, int | None]] = []
-    copies = sent._copies
-    sent._copies = lambda *given: attempts.append(copies(*given)) or attempts[-1]  # type: ignore[method-assign, func-returns-value]
-    sent.put("a", b"x")
-    assert attempts[0] == (1, 2)
-    assert storage.get("a") == b"x"
-    wait_until(lambda: len(storage.locations("a")) == 2, "HDFS copies it")
+    try:
+        sent = pickle.dumps(storage)
+        assert first_copies(HdfsStorage(storage.url)) == (1, 2)
+        storage.put("a", b"x")
+        assert storage.get("a") == b"x"
+        wait_until(lambda: len(storage.locations("a")) == 2, "HDFS copies it")
+    finally:
+        storage.expect_faults(0)
+    assert first_copies(storage) == (2, 2)
+    try:
+        assert first_copies(pickle.loads(sent)) == (1, 2)
+    finally:
+        storage.expect_faults(0)
 
 
 def test_a_forked_process_has_a_client_of_its_own(storage: HdfsStorage) -> None:

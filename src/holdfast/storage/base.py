@@ -144,7 +144,8 @@ class Storage(ABC):
     def expect_faults(self, seconds: float) -> None:
         """Hosts were lost just now: for so long, requests may meet some that are dead.
 
-        Copies that are pickled from now on know it too. By default nothing follows from it.
+        Others of the same storage know it too, in this process and wherever they are sent to. By
+        default nothing follows from it.
         """
         del seconds
 

@@ -61,6 +61,9 @@ _WITH_ONE_FEWER = 8  # some seconds, in which the NameNode notices who is gone
 _clients: dict[tuple[object, ...], Client] = {}
 # Per cluster how many copies files have there unless told.
 _usual: dict[str, int] = {}
+# Per cluster until when (seconds since 1970) first attempts are given up soon. Not per object: whoever
+# recovers from a loss opens its storage anew.
+_wary_until: dict[str, float] = {}
 
 
 class HdfsStorage(Storage):
@@ -77,10 +80,8 @@ class HdfsStorage(Storage):
 
     packages = MappingProxyType({"hdfs-native": (0, 14, 7)})
 
-    def __init__(self, url: str, wary_until: float = 0.0) -> None:
+    def __init__(self, url: str) -> None:
         self.place = HdfsPlace.of(url)
-        self._wary_until = wary_until
-        """Until then (seconds since 1970) first attempts are given up soon."""
         self.url = self.place.url
         require_package("hdfs_native", "hdfs", self.url)
         self.locator: Locator | None = WebHdfsLocator(self.place.web) if self.place.web else None
@@ -91,15 +92,15 @@ class HdfsStorage(Storage):
         return f"HdfsStorage({self.url!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (HdfsStorage, (self.url, self._wary_until))
+        return (_reopened, (self.url, _wary_until.get(self.place.authority_url, 0.0)))
 
     @property
     def _wary(self) -> bool:
-        return time.time() < self._wary_until
+        return time.time() < _wary_until.get(self.place.authority_url, 0.0)
 
     def expect_faults(self, seconds: float) -> None:
         """Give first attempts at reading and writing up soon: the next one may meet other hosts."""
-        self._wary_until = time.time() + seconds
+        _wary_until[self.place.authority_url] = time.time() + seconds
 
     def get(self, name: str) -> bytes:
         """The whole object."""
@@ -401,3 +402,11 @@ class HdfsStorage(Storage):
 
     def _forget_client(self) -> None:
         _clients.pop(self._client_key(), None)
+
+
+def _reopened(url: str, wary_until: float) -> HdfsStorage:
+    """A storage that was sent from another process, and what that one knew of lost hosts."""
+    storage = HdfsStorage(url)
+    cluster = storage.place.authority_url
+    _wary_until[cluster] = max(wary_until, _wary_until.get(cluster, 0.0))
+    return storage
