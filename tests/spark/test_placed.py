@@ -16,8 +16,9 @@ from packaging.requirements import Requirement
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
+import holdfast as hf
 from holdfast.errors import ConfigurationError
-from holdfast.spark.executors import REQUIRED, check_executors, send_holdfast
+from holdfast.spark.executors import REQUIRED, _looker, check_executors, send_holdfast
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.placed import Placer, task_host
 from holdfast.storage import HdfsStorage, ObjectStoreStorage
@@ -78,6 +79,13 @@ def test_hosts_are_asked_for_what_the_package_says_it_needs() -> None:
     assert lowest("") == REQUIRED
     assert lowest("hdfs") == HdfsStorage.packages
     assert lowest("object-store") == ObjectStoreStorage.packages
+
+
+def test_a_host_that_has_imported_another_holdfast_is_told() -> None:
+    _, same = _looker({}, hf.__version__)()
+    assert same == []
+    _, other = _looker({}, "99.1")()
+    assert other == [("holdfast", f"is {hf.__version__}, but the driver has 99.1")]
 
 
 def test_a_local_session_is_no_cluster(spark: SparkSession) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from holdfast.spark.shared_lock import SharedLock
 
 
@@ -41,11 +43,17 @@ def test_one_waits_for_all_who_share_and_nobody_shares_with_it() -> None:
 
 def test_it_is_given_back_after_an_error() -> None:
     lock = SharedLock()
+    taken = threading.Event()
+
+    def alone() -> None:
+        with lock.alone():
+            taken.set()
+
     for hold in (lock.shared, lock.alone):
-        try:
-            with hold():
-                raise ValueError
-        except ValueError:
-            pass
-    with lock.alone():
-        assert True
+        with pytest.raises(ValueError, match="inside"), hold():
+            raise ValueError("inside")
+        other = threading.Thread(target=alone, daemon=True)
+        other.start()
+        other.join(30)
+        assert taken.is_set()
+        taken.clear()

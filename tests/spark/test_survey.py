@@ -72,3 +72,9 @@ def test_marks_are_seen_and_removed(tmp_path: Path) -> None:
     assert see_marks(marks) == ["0", "1"]
     remove_marks(marks)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mark_that_can_not_be_left_is_not_seen(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    leave_mark(tmp_path / "file" / "marks", "0")
+    assert see_marks(tmp_path / "file" / "marks") == []

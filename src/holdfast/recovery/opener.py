@@ -157,8 +157,8 @@ class RunOpener:
         """Forget maps of this pipeline's runs that are not among ``names``: their files may go."""
         wanted = {local_path(self.folder, name) for name in names}
         for path in [p for p in _open if p.parent == self.folder]:
-            if path not in wanted or _known(path) is None:
-                _open.pop(path, None)
+            if path not in wanted or not path.exists():
+                del _open[path]
         for path in [p for p in _on_demand if p.parent == self.folder and p not in wanted]:
             del _on_demand[path]
 
@@ -228,7 +228,7 @@ def _known(path: Path) -> LocalRun | None:
     """
     found = _open.get(path)
     if found is not None and not path.exists():
-        del _open[path]
+        _open.pop(path, None)
         return None
     return found
 

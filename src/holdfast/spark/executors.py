@@ -53,6 +53,7 @@ def check_executors(
     ``more`` is what they need besides :data:`REQUIRED`: packages of the storage, say.
     """
     wanted = {**REQUIRED, **more}
+    # Not imported: the package's front imports this room.
     own = str(sys.modules["holdfast"].__version__)
     look = _looker(wanted, own)
     found = Placer(context).indexes(hosts).map(lambda i: (hosts[i], *look())).collect()

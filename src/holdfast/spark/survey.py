@@ -82,9 +82,10 @@ def probe(root: Path) -> Found:
 
 
 def leave_mark(folder: Path, name: str) -> None:
-    """Leave a file for other executors to see."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).touch()
+    """Leave a file for other executors to see; who can't, won't be seen."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
 
 
 def see_marks(folder: Path) -> list[str]:
