@@ -70,6 +70,7 @@ def process(context: Context) -> Report:
             "checkpoint_interval_s": 2.0,
             "repeats": "interleaved; the fastest of each counts",
             "rows_per_s": "rows of the steady epochs over their triggerExecution",
+            "warm_up_epochs": "a third; the first of transformWithState",
             "transformWithState": "runs the first epochs of the same input",
         },
         results=results,
