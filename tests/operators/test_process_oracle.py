@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from holdfast.checkpoint.time import Watermark
 from holdfast.operators.process import entries, operator, passes
+from tests.operators.everything import ACTS, Everything, at
 from tests.operators.process_harness import HASHES, Harness
-from tests.operators.process_oracle import ACTS, Everything, Oracle, at, by_key
+from tests.operators.process_oracle import Oracle, by_key
 
 KEYS = (("user", pa.string()), ("part", pa.int32()))
 COLUMNS = (

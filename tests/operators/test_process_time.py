@@ -13,8 +13,8 @@ import pytest
 from holdfast.checkpoint.time import Watermark
 from holdfast.operators.process.declare import ListState, MapState, ValueState
 from holdfast.operators.process.keyed import KeyedProcess, from_ms, to_ms
+from tests.operators.everything import at
 from tests.operators.process_harness import HASHES, Harness
-from tests.operators.process_oracle import at
 
 KEYS = (("k", pa.string()),)
 COLUMNS = (*KEYS, ("do", pa.string()), ("ts", pa.timestamp("us", "UTC")))

@@ -26,14 +26,8 @@ from holdfast.spark import pacing
 from holdfast.spark.query import Query
 from holdfast.storage import open_storage
 from holdfast.testing import EpochSource
-from tests.operators.process_oracle import (
-    ACTS,
-    SET_PROCESSING_TIMER,
-    Everything,
-    Oracle,
-    at,
-    by_key,
-)
+from tests.operators.everything import ACTS, SET_PROCESSING_TIMER, Everything, at
+from tests.operators.process_oracle import Oracle, by_key
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
