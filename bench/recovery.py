@@ -50,8 +50,8 @@ class Plan:
         return sorted({*self.sizes, *more})
 
 
-_QUICK = Plan((10, 100, 400), 1, (10, 400), 100, 100, 400)
-_FULL = Plan((*SIZES_MB, 1000, 2000, 4000), 3, (200, 2000), 2000, 200, 2000)
+_QUICK = Plan((10, 100, 400), 1, (10, 400), 100, 400, 400)
+_FULL = Plan((*SIZES_MB, 1000, 2000, 4000), 3, (200, 2000), 2000, 2000, 2000)
 
 
 @dataclass
