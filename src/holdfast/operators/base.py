@@ -45,6 +45,14 @@ class Clock(msgspec.Struct, frozen=True):
     """The watermark of the epoch before."""
     previous_processing_time_ms: int | None = None
     """The processing time of the epoch before."""
+    derived: bool = False
+    """Whether the rows are other operators' results, which may be as old as the epoch before's
+    watermark."""
+
+    @property
+    def late_ms(self) -> int | None:
+        """Rows at or before this event time come too late (less what lateness is allowed)."""
+        return self.previous_watermark_ms if self.derived else self.watermark_ms
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -112,6 +120,8 @@ class Received:
     """Rows for every partition."""
     greatest_ms: Mapping[str, int] = field(default_factory=dict)
     """Per source the greatest event time among the rows."""
+    late_rows: int = 0
+    """Rows that came too late and are in no side output."""
 
 
 class Session:
@@ -156,6 +166,11 @@ class Operator(ABC):
     @abstractmethod
     def input_schema(self) -> pa.Schema:
         """The columns a task receives: hash (uint64), keys, then what the operator asked for."""
+
+    @property
+    def kept_schema(self) -> pa.Schema:
+        """The columns of what :meth:`receive` keeps of them; by default the same."""
+        return self.input_schema
 
     @property
     @abstractmethod
