@@ -45,6 +45,14 @@ from holdfast.errors import (
     ProcessingError,
     StorageError,
 )
+from holdfast.keyed import (
+    AggregatedStream,
+    ConnectedStream,
+    DeduplicatedStream,
+    KeyedStream,
+    PartitionStream,
+    ProcessedStream,
+)
 from holdfast.operators.process.batch import BatchProcess, BatchResult, KeyedBatch
 from holdfast.operators.process.broadcast import BroadcastState
 from holdfast.operators.process.declare import (
@@ -56,19 +64,8 @@ from holdfast.operators.process.declare import (
 )
 from holdfast.operators.process.keyed import Context, KeyedProcess
 from holdfast.operators.process.unkeyed import OperatorList, Process, UnionList
-from holdfast.stream import (
-    AggregatedStream,
-    ConnectedStream,
-    DeduplicatedStream,
-    KeyedStream,
-    PartitionStream,
-    Pipeline,
-    ProcessedStream,
-    ResultStream,
-    Stream,
-    configure,
-    stream,
-)
+from holdfast.pipeline import Pipeline, pipeline
+from holdfast.stream import ResultStream, Stream, configure, stream
 
 if TYPE_CHECKING:
     from holdfast.spark.adopt import Adoption
@@ -143,6 +140,7 @@ __all__ = [
     "last",
     "max",
     "min",
+    "pipeline",
     "sinks",
     "stddev",
     "stddev_pop",

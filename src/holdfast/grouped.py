@@ -7,7 +7,7 @@ putting ``hf.stream`` around its DataFrame.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.stream import ResultStream, Stream
 
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
     from pyspark.sql.types import StructType
 
-    from holdfast.checkpoint.time import Watermark
     from holdfast.spark.plan import Plan
     from holdfast.spark.stateful.api import TransformWithState
 
 __all__ = ["GroupedStream", "TransformedStream"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupedStream:
     """Rows grouped by columns."""
 
@@ -93,30 +92,30 @@ class GroupedStream:
         return transformed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TransformedStream(ResultStream):
     """What a ``StatefulProcessor`` puts out, epoch by epoch."""
 
+    kind: ClassVar[str] = "process"
     grouped: GroupedStream
     call: TransformWithState
+    name: str | None = None
 
-    def plan(self) -> Plan:
+    @property
+    def inputs(self) -> tuple[Stream, ...]:
+        """See :attr:`ResultStream.inputs`."""
+        return (self.grouped.source,)
+
+    @property
+    def result_time(self) -> str | None:
+        """``eventTimeColumnName``."""
+        return self.call.event_time_column or None
+
+    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.process import event_times
         from holdfast.spark.stateful.api import plan_stateful
 
         source = self.grouped.source
         time = event_times(source, None).get("main")
-        return plan_stateful(source.df, self.grouped.keys, self.call, time)
-
-    @property
-    def frame(self) -> DataFrame:
-        """The DataFrame that the query streams."""
-        return self.grouped.source.df
-
-    @property
-    def watermarks(self) -> dict[str, Watermark]:
-        """How the watermark of the source moves."""
-        from holdfast.spark.process import watermarks
-
-        return watermarks(self.grouped.source, None)
+        return plan_stateful(source.df, self.grouped.keys, self.call, time, id=id or self.label)

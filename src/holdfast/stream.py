@@ -1,45 +1,44 @@
-"""The user's vocabulary: streams, keyed streams, and the pipelines they become.
+"""The user's vocabulary: streams of rows, from sources or from operators, and steps without state.
 
 Thin on purpose: these objects only remember what was said. The work is in the rooms below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from typing_extensions import Self
 
-    from holdfast.aggregates import Aggregate
-    from holdfast.checkpoint.coordinator import CheckpointEvent
-    from holdfast.checkpoint.time import Watermark
     from holdfast.grouped import GroupedStream
-    from holdfast.operators.process.batch import BatchProcess
-    from holdfast.operators.process.keyed import KeyedProcess
+    from holdfast.keyed import ConnectedStream, KeyedStream, PartitionStream
     from holdfast.operators.process.unkeyed import Process
+    from holdfast.pipeline import Pipeline
     from holdfast.sinks.base import Sink
     from holdfast.spark.plan import Plan
-    from holdfast.spark.query import Query
 
 __all__ = [
-    "AggregatedStream",
-    "ConnectedStream",
-    "DeduplicatedStream",
-    "KeyedStream",
-    "PartitionStream",
-    "Pipeline",
-    "ProcessedStream",
+    "Branch",
+    "Output",
     "ResultStream",
+    "Rows",
+    "Source",
     "Stream",
+    "WatermarkSpec",
     "configure",
     "stream",
 ]
+
+_NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,99}")
+_RESERVED = ("sink-", "side-")
 
 
 def configure(
@@ -73,7 +72,7 @@ def stream(df: DataFrame) -> Stream:
     check_session(df.sparkSession)
     if df.isStreaming:
         check_stream(df)
-    return Stream(df, _watermark_of(df))
+    return Stream((Branch(Source(df), df, (), _watermark_of(df)),))
 
 
 def _watermark_of(df: DataFrame) -> WatermarkSpec | None:
@@ -86,36 +85,83 @@ def _watermark_of(df: DataFrame) -> WatermarkSpec | None:
 
 @dataclass(frozen=True)
 class WatermarkSpec:
-    """What ``with_watermark`` was told."""
+    """When rows happened, and how far they may be out of order."""
 
     column: str
     delay_ms: int
-    lateness_ms: int
-    idle_ms: int | None
+    lateness_ms: int = 0
+    idle_ms: int | None = None
+    derived: bool = False
+    """Whether the rows are an operator's results: then the pipeline's watermark is theirs too."""
+    behind_ms: int = 0
+    """How far the results may be behind the pipeline's watermark."""
 
 
-@dataclass(frozen=True)
-class Stream:
-    """Rows on their way. Every step takes any PySpark code that needs no state."""
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A DataFrame that ``hf.stream`` was given."""
 
     df: DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """What an operator puts out: its main output (""), or a side output."""
+
+    of: ResultStream
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """Rows from one place, and the steps they take."""
+
+    origin: Source | Output
+    df: DataFrame
+    """What the rows look like behind the steps. Behind a source it is the stream itself."""
+    steps: tuple[Callable[[DataFrame], DataFrame], ...]
     watermark: WatermarkSpec | None = None
+
+    def then(self, step: Callable[[DataFrame], DataFrame]) -> Branch:
+        """The branch with one more step."""
+        from holdfast.spark.guard import check_stream
+        from holdfast.spark.process import check_event_time
+
+        df, mark = step(self.df), self.watermark
+        if df.isStreaming:
+            check_stream(df)
+        if mark is not None and mark.derived and mark.column not in df.columns:
+            mark = None
+        elif mark is not None:
+            check_event_time(df, mark.column)
+        elif isinstance(self.origin, Source):
+            mark = _watermark_of(df)
+        return Branch(self.origin, df, (*self.steps, step), mark)
+
+
+class Rows:
+    """Rows on their way, of a source or of an operator. Steps take any PySpark code without state."""
+
+    @property
+    def rows(self) -> Stream:
+        """The rows as a stream."""
+        raise NotImplementedError
 
     def select(self, *columns: str | Column) -> Stream:
         """Like ``DataFrame.select``."""
-        return self._then(self.df.select(*columns))
+        return self.rows.then(lambda df: df.select(*columns))
 
     def filter(self, condition: str | Column) -> Stream:
         """Like ``DataFrame.filter``."""
-        return self._then(self.df.filter(condition))
+        return self.rows.then(lambda df: df.filter(condition))
 
     def with_column(self, name: str, column: Column) -> Stream:
         """Like ``DataFrame.withColumn``."""
-        return self._then(self.df.withColumn(name, column))
+        return self.rows.then(lambda df: df.withColumn(name, column))
 
     def transform(self, fn: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> Stream:
         """Apply any function from DataFrame to DataFrame that adds no state of Spark's."""
-        return self._then(fn(self.df, *args, **kwargs))
+        return self.rows.then(lambda df: fn(df, *args, **kwargs))
 
     def with_watermark(
         self,
@@ -129,11 +175,9 @@ class Stream:
 
         The watermark is the greatest time seen, less ``delay``; of several streams the least one
         counts, unless a stream has had no rows for ``idle_timeout``. Rows at or before the
-        watermark less ``allowed_lateness`` go to the side output ``late``.
+        watermark less ``allowed_lateness`` go to the side output ``late``. The results of an
+        operator follow the watermark of its sources: there ``delay`` says how far behind they may be.
         """
-        from holdfast.spark.process import check_event_time
-
-        check_event_time(self.df, column)
 
         def ms(value: str | float, what: str) -> int:
             return round(parse_duration(value, what) * 1000)
@@ -142,324 +186,250 @@ class Stream:
         spec = WatermarkSpec(
             column, ms(delay, "delay"), ms(allowed_lateness, "allowed_lateness"), idle
         )
-        return replace(self, watermark=spec)
+        return self.rows.at_times(spec)
+
+    def union(self, *others: Rows) -> Stream:
+        """These rows and others with the same columns, in any order; the least watermark counts."""
+        from holdfast.spark.rows import check_alike
+
+        mine = self.rows
+        branches = list(mine.branches)
+        names = mine.df.columns
+        for other in others:
+            theirs = other.rows
+            check_alike(mine.df, theirs.df)
+            aligned = theirs.then(lambda df: df.select(*names))
+            branches += aligned.branches
+        columns = {b.watermark.column for b in branches if b.watermark}
+        if len(columns) > 1 or (columns and any(b.watermark is None for b in branches)):
+            raise InputError(
+                "the streams of a union must all have a watermark on the same column, or none: "
+                + ", ".join(b.watermark.column if b.watermark else "none" for b in branches),
+                hint="say with_watermark behind union(...), or rename the column",
+            )
+        return Stream(tuple(branches))
 
     def key_by(self, *columns: str | Column) -> KeyedStream:
         """Say what rows are grouped by: names, or expressions with an alias."""
+        from holdfast.keyed import KeyedStream
+
         if not columns:
             raise InputError("key_by needs at least one column", hint='say key_by("word")')
-        self._must_stream()
-        return KeyedStream(self, tuple(columns))
+        rows = self.rows
+        rows.must_stream()
+        return KeyedStream(rows, tuple(columns))
 
     def process(self, process: Process, output: object = None) -> PartitionStream:
         """Run user code on rows that are not grouped by key, with operator state."""
-        self._must_stream()
-        return PartitionStream(self, process, output).checked()
+        from holdfast.keyed import PartitionStream
 
-    def connect(self, control: Stream) -> ConnectedStream:
+        rows = self.rows
+        rows.must_stream()
+        return PartitionStream(rows, process, output).checked()
+
+    def connect(self, control: Rows) -> ConnectedStream:
         """Connect a control stream, whose rows every partition gets."""
-        self._must_stream()
-        control._must_stream()
-        return ConnectedStream(self, control)
+        from holdfast.keyed import ConnectedStream
+
+        rows, commands = self.rows, control.rows
+        rows.must_stream()
+        commands.must_stream()
+        return ConnectedStream(rows, commands)
 
     def groupBy(self, *columns: str | Column) -> GroupedStream:  # noqa: N802 - PySpark's own name
         """Like ``DataFrame.groupBy``, for a ``StatefulProcessor`` that is moved over unchanged."""
         from holdfast.grouped import GroupedStream
 
-        return GroupedStream(self, tuple(columns))
+        return GroupedStream(self.rows, tuple(columns))
 
-    def _must_stream(self) -> None:
+    def write_to(self, *sinks: Sink) -> Pipeline:
+        """Send the rows to one sink or several."""
+        from holdfast.pipeline import Pipeline, Written
+
+        if not sinks:
+            raise InputError("write_to needs a sink", hint='say write_to(hf.sinks.parquet("out"))')
+        rows = self.rows
+        rows.must_stream()
+        return Pipeline((Written(rows, sinks),))
+
+
+@dataclass(frozen=True, eq=False)
+class Stream(Rows):
+    """Rows on their way."""
+
+    branches: tuple[Branch, ...]
+
+    @property
+    def rows(self) -> Stream:
+        """Itself."""
+        return self
+
+    @property
+    def df(self) -> DataFrame:
+        """What the rows look like; behind a source, the stream of rows itself."""
+        return self.branches[0].df
+
+    @property
+    def watermark(self) -> WatermarkSpec | None:
+        """When the rows happened; None if nothing was said of it."""
+        return self.branches[0].watermark
+
+    @property
+    def lateness_ms(self) -> int:
+        """How much later than the watermark rows may come."""
+        return max((b.watermark.lateness_ms for b in self.branches if b.watermark), default=0)
+
+    @property
+    def derived(self) -> bool:
+        """Whether some of the rows are an operator's results."""
+        return any(isinstance(branch.origin, Output) for branch in self.branches)
+
+    @property
+    def behind_ms(self) -> int:
+        """How far its rows may be behind the pipeline's watermark."""
+        marks = [b.watermark.behind_ms for b in self.branches if b.watermark]
+        return max([self.origin_behind_ms, *marks])
+
+    @property
+    def origin_behind_ms(self) -> int:
+        """How far what the rows are made of may be behind the pipeline's watermark."""
+        origins = [b.origin.of for b in self.branches if isinstance(b.origin, Output)]
+        return max((result.behind_ms for result in origins), default=0)
+
+    def must_stream(self) -> None:
+        """Raise unless it is a stream without state."""
         from holdfast.spark.guard import check_stream
 
         check_stream(self.df)
 
-    def _then(self, df: DataFrame) -> Stream:
+    def then(self, step: Callable[[DataFrame], DataFrame]) -> Stream:
+        """The rows behind one more step."""
+        return Stream(tuple(branch.then(step) for branch in self.branches))
+
+    def at_times(self, spec: WatermarkSpec) -> Stream:
+        """The rows with their watermark."""
         from holdfast.spark.process import check_event_time
 
-        checked = stream(df)
-        if self.watermark is not None:
-            check_event_time(df, self.watermark.column)
-        return replace(checked, watermark=self.watermark or checked.watermark)
+        check_event_time(self.df, spec.column)
+        return Stream(tuple(_timed(branch, spec) for branch in self.branches))
 
 
-class ResultStream:
+def _timed(branch: Branch, spec: WatermarkSpec) -> Branch:
+    if not isinstance(branch.origin, Output):
+        return replace(branch, watermark=spec)
+    result = branch.origin.of
+    if not result.has_watermark:
+        raise InputError(
+            f"the results of {result.label!r} can't have a watermark: no source of it has one",
+            hint='say hf.stream(df).with_watermark("ts", "10 s") at the source too',
+        )
+    behind = result.behind_ms + spec.delay_ms
+    return replace(branch, watermark=replace(spec, derived=True, behind_ms=behind))
+
+
+class ResultStream(Rows):
     """What an operator puts out, epoch by epoch."""
 
-    def write_to(self, *sinks: Sink, **side_outputs: Sink) -> Pipeline:
-        """Send the output to one sink or several, and side outputs, by name, to theirs."""
-        if not sinks and not side_outputs:
-            raise InputError("write_to needs a sink", hint='say write_to(hf.sinks.parquet("out"))')
-        known = self.plan().operator.side_schemas
-        for name in side_outputs:
-            if name not in known:
-                raise InputError(
-                    f"there is no side output {name!r}",
-                    hint=f"there is: {', '.join(known)}" if known else "this stream has none",
-                )
-        return Pipeline(self, sinks, dict(side_outputs))
+    kind: ClassVar[str]
+    """What operators of this kind are called if they get no name."""
+    name: str | None
 
-    def plan(self) -> Plan:
+    @property
+    def inputs(self) -> tuple[Stream, ...]:
+        """The streams that the operator reads, in the order of its plan's ports."""
+        raise NotImplementedError
+
+    def plan(self, id: str | None = None) -> Plan:  # noqa: A002 - the operator's word for it
         """How rows reach the operator, and the operator; made anew for every start."""
         raise NotImplementedError
 
-    @property
-    def frame(self) -> DataFrame:
-        """The DataFrame that the query streams."""
-        raise NotImplementedError
+    def named(self, name: str) -> Self:
+        """The same operator under a name of its own.
+
+        Its state is found by it: a later program may have other operators around it.
+        """
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"an operator can't be named {name!r}",
+                hint="use letters, digits, - and _, and begin with a letter",
+            )
+        if name.startswith(_RESERVED):
+            raise InputError(
+                f"an operator can't be named {name!r}: sinks are", hint="choose another name"
+            )
+        named: Self = replace(self, name=name)  # type: ignore[type-var]
+        return named
 
     @property
-    def watermarks(self) -> dict[str, Watermark]:
-        """How the watermark of each source moves."""
-        return {}
+    def label(self) -> str:
+        """What the operator is called."""
+        return self.name or self.kind
+
+    @property
+    def timed(self) -> bool:
+        """Whether the operator looks at the event times of its input."""
+        return any(stream.watermark for stream in self.inputs)
+
+    @property
+    def has_watermark(self) -> bool:
+        """Whether a source above has a watermark."""
+        marked = any(stream.watermark for stream in self.inputs)
+        return marked or any(
+            branch.origin.of.has_watermark
+            for stream in self.inputs
+            for branch in stream.branches
+            if isinstance(branch.origin, Output)
+        )
+
+    @property
+    def behind_ms(self) -> int:
+        """How far results may be behind the pipeline's watermark."""
+        return max(stream.behind_ms for stream in self.inputs)
+
+    @property
+    def result_time(self) -> str | None:
+        """The column of the results that says when they happened."""
+        return None
+
+    @cached_property
+    def rows(self) -> Stream:
+        """The results as a stream, to go on with."""
+        return self._output("")
+
+    def side(self, name: str) -> Stream:
+        """The rows of a side output, such as ``late``, as a stream."""
+        self._check_side(name)
+        return self._output(name)
+
+    def write_to(self, *sinks: Sink, **side_outputs: Sink) -> Pipeline:
+        """Send the output to one sink or several, and side outputs, by name, to theirs."""
+        from holdfast.pipeline import Pipeline, Written
+
+        if not sinks and not side_outputs:
+            raise InputError("write_to needs a sink", hint='say write_to(hf.sinks.parquet("out"))')
+        for name in side_outputs:
+            self._check_side(name)
+        return Pipeline((Written(self.rows, sinks, dict(side_outputs)),))
 
     def checkpoint_complete(self, epoch: int) -> None:
         """A checkpoint that holds the state after ``epoch`` is in the log."""
 
+    def _check_side(self, name: str) -> None:
+        known = self.plan().operator.side_schemas
+        if name not in known:
+            raise InputError(
+                f"there is no side output {name!r}",
+                hint=f"there is: {', '.join(known)}" if known else "this stream has none",
+            )
 
-@dataclass(frozen=True)
-class KeyedStream:
-    """Rows grouped by key."""
+    def _output(self, name: str) -> Stream:
+        from holdfast.spark.flow.stand_in import stand_in
 
-    source: Stream
-    keys: tuple[str | Column, ...]
-
-    def aggregate(self, **aggregates: Aggregate) -> AggregatedStream:
-        """Keep aggregates per key; every epoch puts out the changed keys with their new values."""
-        if not aggregates:
-            raise InputError("aggregate needs at least one aggregate", hint="say n=hf.count()")
-        aggregated = AggregatedStream(self, dict(aggregates))
-        # Planned here once so that a wrong column or type is reported where it was written.
-        aggregated.plan()
-        return aggregated
-
-    def process(
-        self, process: KeyedProcess | BatchProcess, output: object = None
-    ) -> ProcessedStream:
-        """Run user code per key (``KeyedProcess``) or on columns (``BatchProcess``).
-
-        ``output``, the columns put out, may also be declared in the process.
-        """
-        return ProcessedStream(self, process, output).checked()
-
-    def drop_duplicates(self, *, within_watermark: bool = False) -> DeduplicatedStream:
-        """Let the first row of each key through, and no other.
-
-        Keys are remembered for ever, unless the watermark's column is one of them, or
-        ``within_watermark`` says that a key counts only as long as the watermark waits for rows.
-        """
-        stream = DeduplicatedStream(self, within_watermark)
-        stream.plan()
-        return stream
-
-    def connect(self, control: Stream) -> ConnectedStream:
-        """Connect a control stream, whose rows every partition gets."""
-        return ConnectedStream(self, control)
-
-
-@dataclass(frozen=True)
-class ConnectedStream:
-    """Rows beside those of a control stream."""
-
-    main: KeyedStream | Stream
-    control: Stream
-
-    def broadcast(
-        self, process: KeyedProcess | Process, output: object = None
-    ) -> ProcessedStream | PartitionStream:
-        """Run a process whose broadcast state the control stream updates."""
-        if isinstance(self.main, Stream):
-            return PartitionStream(self.main, process, output, self.control).checked()  # type: ignore[arg-type]
-        return ProcessedStream(self.main, process, output, self.control).checked()  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class AggregatedStream(ResultStream):
-    """Changed keys with their new values, epoch by epoch."""
-
-    keyed: KeyedStream
-    aggregates: dict[str, Aggregate]
-
-    def plan(self) -> Plan:
-        """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.lift import plan_aggregate
-
-        return plan_aggregate(self.keyed.source.df, "aggregate", self.keyed.keys, self.aggregates)
-
-    @property
-    def frame(self) -> DataFrame:
-        """The DataFrame that the query streams."""
-        return self.keyed.source.df
-
-
-@dataclass(frozen=True)
-class ProcessedStream(ResultStream):
-    """What a process puts out, epoch by epoch."""
-
-    keyed: KeyedStream
-    process: KeyedProcess | BatchProcess
-    output: object = None
-    control: Stream | None = None
-
-    def checked(self) -> ProcessedStream:
-        """Itself, if it can be planned."""
-        self.plan()
-        return self
-
-    def plan(self) -> Plan:
-        """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.process import plan_process
-
-        return plan_process(self.keyed, self.process, self.output, self.control)
-
-    @property
-    def frame(self) -> DataFrame:
-        """The DataFrame that the query streams."""
-        from holdfast.spark.process import connected_frame
-
-        return connected_frame(self.keyed.source, self.control)
-
-    @property
-    def watermarks(self) -> dict[str, Watermark]:
-        """How the watermark of each source moves."""
-        from holdfast.spark.process import watermarks
-
-        return watermarks(self.keyed.source, self.control)
-
-    def checkpoint_complete(self, epoch: int) -> None:
-        """Tell the process."""
-        self.process.checkpoint_complete(epoch)
-
-
-@dataclass(frozen=True)
-class PartitionStream(ResultStream):
-    """What a process without a key puts out, epoch by epoch."""
-
-    source: Stream
-    process: Process
-    output: object = None
-    control: Stream | None = None
-
-    def checked(self) -> PartitionStream:
-        """Itself, if it can be planned."""
-        self.plan()
-        return self
-
-    def plan(self) -> Plan:
-        """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.process import plan_unkeyed
-
-        return plan_unkeyed(self.source, self.process, self.output, self.control)
-
-    @property
-    def frame(self) -> DataFrame:
-        """The DataFrame that the query streams."""
-        from holdfast.spark.process import connected_frame
-
-        return connected_frame(self.source, self.control)
-
-    @property
-    def watermarks(self) -> dict[str, Watermark]:
-        """None: a process without a key has no event time."""
-        return {}
-
-    def checkpoint_complete(self, epoch: int) -> None:
-        """Tell the process."""
-        self.process.checkpoint_complete(epoch)
-
-
-@dataclass(frozen=True)
-class DeduplicatedStream(ResultStream):
-    """The first row of every key, epoch by epoch."""
-
-    keyed: KeyedStream
-    within_watermark: bool = False
-
-    def plan(self) -> Plan:
-        """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.deduplicate import plan_deduplicate
-
-        return plan_deduplicate(self.keyed, within_watermark=self.within_watermark)
-
-    @property
-    def frame(self) -> DataFrame:
-        """The DataFrame that the query streams."""
-        return self.keyed.source.df
-
-    @property
-    def watermarks(self) -> dict[str, Watermark]:
-        """How the watermark of the source moves."""
-        from holdfast.spark.process import watermarks
-
-        return watermarks(self.keyed.source, None)
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """A whole pipeline, ready to start."""
-
-    source: ResultStream
-    sinks: tuple[Sink, ...]
-    side_outputs: dict[str, Sink] = field(default_factory=dict)
-
-    def start(
-        self,
-        name: str,
-        checkpoint_dir: str | Path,
-        *,
-        checkpoint_interval: str | float | None = "10 s",
-        trigger: str | float = "0 s",
-        partitions: int | None = None,
-        durability: str = "checkpoint",
-        keep_last: int = 10,
-        keep_for: str | float | None = None,
-        max_ahead_bytes: int = 2 << 30,
-        max_ahead: str | float = "10 minutes",
-        memory_bytes: int = 256 << 20,
-        local_dir: str | Path | None = None,
-        local_limit_bytes: int | None = None,
-        from_entry: int | None = None,
-        clock: Callable[[], int] | None = None,
-        on_checkpoint: Callable[[CheckpointEvent], None]
-        | Sequence[Callable[[CheckpointEvent], None]] = (),
-    ) -> Query:
-        """Start, or continue from the last checkpoint in ``checkpoint_dir``.
-
-        - ``checkpoint_interval``: how often; None means only when asked and at the end.
-        - ``trigger``: time between epochs, ``"available-now"`` (process what is there, end with a
-          checkpoint) or ``"manual"`` (one epoch per ``query.step()``, for tests).
-        - ``partitions``: most tasks per epoch; it may change between two starts.
-        - ``durability="epoch"`` writes the log entry before Spark hears that the epoch is done.
-        - ``keep_last``, ``keep_for``: which checkpoints are retained.
-        - ``max_ahead_bytes``, ``max_ahead``: how far processing may run ahead of the log.
-        - ``memory_bytes``: what a task may hold of an epoch's rows before it spills.
-        - ``local_dir``: where each host keeps its copy of state, ideally across restarts. A tmpfs or
-          a mount of persistent memory works as well: files are memory-mapped.
-        - ``local_limit_bytes``: how much of it state may take on each host; what was changed longest
-          ago is then read from checkpoint storage, block by block.
-        - ``from_entry``: start from this older log entry instead of the last.
-        - ``clock``: gives processing time in ms since 1970; by default the driver's own clock.
-        - ``on_checkpoint``: called when a checkpoint is complete or has failed.
-        """
-        from holdfast.spark.options import Options
-        from holdfast.spark.start import start_pipeline
-
-        callbacks = (on_checkpoint,) if callable(on_checkpoint) else tuple(on_checkpoint)
-        options = Options.checked(
-            name=name,
-            checkpoint_dir=checkpoint_dir,
-            checkpoint_interval=checkpoint_interval,
-            trigger=trigger,
-            partitions=partitions,
-            durability=durability,
-            keep_last=keep_last,
-            keep_for=keep_for,
-            max_ahead_bytes=max_ahead_bytes,
-            max_ahead=max_ahead,
-            memory_bytes=memory_bytes,
-            local_dir=local_dir,
-            local_limit_bytes=local_limit_bytes,
-            from_entry=from_entry,
-            clock=clock,
-            on_checkpoint=callbacks,
-        )
-        return start_pipeline(self, options)
+        operator = self.plan().operator
+        schema = operator.output_schema if not name else operator.side_schemas[name]
+        df = stand_in(self.inputs[0].df.sparkSession, schema)
+        mark = None
+        if not name and self.result_time is not None and self.has_watermark:
+            late = max(stream.lateness_ms for stream in self.inputs)
+            mark = WatermarkSpec(self.result_time, 0, late, derived=True, behind_ms=self.behind_ms)
+        return Stream((Branch(Output(self, name), df, (), mark),))

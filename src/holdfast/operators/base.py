@@ -182,6 +182,12 @@ class Operator(ABC):
         """How many columns behind the hash are the key."""
         return len(self.tables[0].keys)
 
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the columns that the operator groups by."""
+        names: list[str] = self.input_schema.names
+        return names[1 : self.key_columns + 1]
+
     @abstractmethod
     def describe(self) -> str:
         """What it computes, a line per key and value: a restart must bring the same."""

@@ -87,7 +87,7 @@ class DeduplicateOperator(Operator):
 
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Note the greatest event time, and set late rows apart."""
-        return receive_timed(rows, self.event_time, clock.watermark_ms, self.columns)
+        return receive_timed(rows, self.event_time, clock.late_ms, self.columns)
 
     def combine(self, rows: SortedRows) -> SortedRows:
         """Only the first row of each key."""

@@ -27,5 +27,6 @@ def stored_tables(entry: Checkpoint, storage: Storage) -> dict[str, TableView]:
         segments = version.segments(schema.table, FULL_RANGE)
         opened = {s.run.name: open_stored(s.run, storage) for s in segments}
         parts = [(opened[s.run.name], s.range) for s in segments]
-        views[schema.table] = TableView(schema, parts, clock)
+        own = clock.behind(record.behind_ms) if clock else None
+        views[schema.table] = TableView(schema, parts, own)
     return views

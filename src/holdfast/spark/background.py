@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -120,6 +120,8 @@ class BackgroundJobs:
     site: Site
     host: str
     partitions: int
+    behind_ms: Mapping[str, int] = field(default_factory=dict)
+    """Per table how far its event time is behind the pipeline's, if it is."""
 
     @property
     def tag(self) -> str:
@@ -183,6 +185,7 @@ class BackgroundJobs:
             self.claim,
             self.host,
             clock,
+            self.behind_ms,
         )
         size = sum(s.size_bytes for piece in pieces for s in piece.segments)
         if size <= _SMALL_BYTES and self.site.one_host:
@@ -220,6 +223,7 @@ class _Work:
     host: str
     clock: TableClock | None
     """The version's times: what has expired by them is dropped."""
+    behind_ms: Mapping[str, int]
 
     def do(self, index: int) -> PieceResult:
         """Merge and store one piece; an error is a result, so that the other pieces count."""
@@ -236,7 +240,9 @@ class _Work:
         newest = piece.segments[0]
         alone = len(piece.segments) == 1 and newest.range == newest.run.range
         alone = alone and not (piece.oldest and newest.run.tombstones)
-        clock = None if alone else self.clock
+        clock = None
+        if not alone and self.clock is not None:
+            clock = self.clock.behind(self.behind_ms.get(piece.table, 0))
         arrow = merged_schema(schema, opened, drop_tombstones=piece.oldest, clock=clock)
         tables = merge_runs(schema, opened, piece.range, drop_tombstones=piece.oldest, clock=clock)
         if alone:

@@ -10,12 +10,17 @@ from holdfast.operators.event_time import EventTime
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
 
 if TYPE_CHECKING:
-    from holdfast.stream import KeyedStream
+    from holdfast.keyed import KeyedStream
 
 __all__ = ["plan_deduplicate"]
 
 
-def plan_deduplicate(keyed: KeyedStream, *, within_watermark: bool = False) -> RowPlan:
+def plan_deduplicate(
+    id: str,  # noqa: A002 - the operator's word for it
+    keyed: KeyedStream,
+    *,
+    within_watermark: bool = False,
+) -> RowPlan:
     """How rows reach a deduplication, and its operator. Runs no Spark job.
 
     Keys are remembered for ever, unless the watermark's column is one of them, or
@@ -35,7 +40,7 @@ def plan_deduplicate(keyed: KeyedStream, *, within_watermark: bool = False) -> R
         # A row of such a key that came later would be too late to count.
         expires_after_ms = watermark.lateness_ms
     operator = DeduplicateOperator(
-        "deduplicate",
+        id,
         [(key.name, key.type) for key in keys],
         columns,
         event_time=EventTime(watermark.column, watermark.lateness_ms) if watermark else None,

@@ -6,20 +6,15 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import col
-from pyspark.sql.pandas.functions import pandas_udf
-from pyspark.util import PythonEvalType
 
 from holdfast.checkpoint.entry import EpochRecord, PlacedPartition, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
@@ -28,12 +23,14 @@ from holdfast.errors import InternalError
 from holdfast.failpoints import failpoint
 from holdfast.operators.base import Clock
 from holdfast.sinks.base import Stager
+from holdfast.spark.flow.graph import Graph, Node, times_of
+from holdfast.spark.flow.job import EpochJob, NodeJob
+from holdfast.spark.flow.slices import split
 from holdfast.spark.pacing import Pacing, Shape
-from holdfast.spark.placed import task_host
-from holdfast.spark.plan import Plan
+from holdfast.spark.placed import Placer
 from holdfast.spark.session import QUERY_SETTINGS
 from holdfast.spark.site import Placement, Site
-from holdfast.spark.task import TaskReport, TaskSpec, run_task
+from holdfast.spark.task import TaskReport, TaskSpec
 from holdfast.state.hashing import FULL_RANGE, partition_range
 from holdfast.state.version import Version
 from holdfast.storage import Storage
@@ -45,7 +42,12 @@ __all__ = ["EpochLoop", "EpochProgress", "Reports"]
 
 logger = logging.getLogger("holdfast.spark")
 
-ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+# A stage that others read and that was computed twice: so often is an epoch begun anew for it.
+_MOST_REPEATS = 5
+
+
+class _RepeatedError(Exception):
+    """Readers of a stage may have seen rows of two attempts at it."""
 
 
 class _Messages(AccumulatorParam[list[bytes]]):
@@ -98,29 +100,31 @@ class EpochProgress:
     """The newest epoch that a log entry holds."""
     placement: tuple[PlacedPartition, ...] = ()
     """On a cluster: per partition where it ran, why, and what it read from where."""
+    operators: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Per operator: rows in, keys changed, rows that came into its state, seconds in its tasks."""
 
 
 @dataclass
 class EpochLoop:
-    """Runs epochs of a pipeline with one stateful operator."""
+    """Runs epochs of a pipeline."""
 
-    plan: Plan
+    graph: Graph
     ledger: Ledger
     storage: Storage
     claim: int
     site: Site
     stagers: Mapping[str, Stager]
-    pacing: Pacing
+    partitions: int
+    pacing: Mapping[str, Pacing]
+    """Per operator how its tasks are cut."""
     reports: Reports
     memory_bytes: int
     time: PipelineTime
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    """Which sinks get a side output, and its name."""
     next_due: Mapping[str, int] | None = None
     """Per kind of time when the next timer may be due; None if that isn't known."""
     host: str = field(default_factory=socket.gethostname)
     _configured: bool = False
-    _last_shape: Shape | None = None
+    _last_shapes: dict[str, Shape] = field(default_factory=dict)
 
     def run(
         self, batch: DataFrame, record: EpochRecord, position: Mapping[str, bytes]
@@ -129,11 +133,16 @@ class EpochLoop:
 
         A host may be lost on the way: the same epoch is then run again, elsewhere.
         """
-        attempt = 0
+        attempt = repeats = 0
         while True:
             attempt += 1
             try:
                 return self._attempt(batch, record, position)
+            except _RepeatedError as error:
+                repeats += 1
+                if repeats == _MOST_REPEATS:
+                    raise InternalError(f"epoch {record.epoch}: {error}, {repeats} times") from None
+                logger.warning("epoch %d is run again: %s", record.epoch, error)
             except (PySparkException, Py4JError) as error:
                 self.site.failed(error, attempt)
 
@@ -142,58 +151,89 @@ class EpochLoop:
     ) -> EpochProgress:
         began = time.perf_counter()
         self._configure(batch)
-        clock = Clock(
-            record.epoch,
-            record.processing_time_ms,
-            record.watermark_ms,
-            record.previous_watermark_ms,
-            self.time.previous_processing_ms,
-        )
-        shape = self._shape(batch)
+        inputs = _input_partitions(batch)
         with self.ledger.epoch() as (version, mergeable):
-            placement = self.site.place(version, shape.partitions)
-            spec = self._spec(clock, shape, version, mergeable, placement)
+            placement = self.site.place(version, self.partitions)
+            name = uuid.uuid4().hex[:16]
+            parts = {
+                node.id: self._part(node, name, record, version, mergeable, placement, inputs)
+                for node in self.graph.nodes
+            }
             self.reports.take()
-            frame, source_rows = self._lifted(batch, shape, first=version.epoch < 0)
-            job = _map_in_arrow(
-                self.site.placed(self.plan.partitioned(frame, shape), placement.hosts),
-                self.plan.operator.input_schema.names,
-                _task_function(spec, self.reports.accumulator),
-            )
-            rdd = job.queryExecution().toRdd()
+            job = EpochJob(
+                self.graph,
+                split(batch, len(self.graph.sources), ticks=self.graph.needs_ticks),
+                parts,
+                Placer(batch.sparkSession.sparkContext),
+                placement.hosts,
+                self.reports.accumulator,
+                first=version.epoch < 0,
+            ).build()
             planned = time.perf_counter()
-            rdd.count()
+            job.count()
             ran = time.perf_counter()
-            reports = _complete(self.reports.take(), spec, shape.partitions)
-            rows = source_rows() if source_rows is not None else sum(r.rows for r in reports)
+            reports = _complete(self.reports.take(), parts.values(), name, record.epoch)
+            every = [report for of_node in reports.values() for report in of_node]
+            rows = sum(self._rows_in(parts[id_], reports[id_]) for id_ in parts)
+            placed = [reports[node.id] for node in self.graph.nodes if node.stateful]
             failpoint("epoch.before_record")
-            self.site.learn(
-                (change for report in reports for change in report.changes),
-                _fetched(reports),
-            )
-            self._record(record, reports, position, rows, _places(placement, reports))
-        self.pacing.learn(
-            received=sum(r.rows for r in reports),
-            keys=sum(r.keys for r in reports),
-            source_rows=rows,
-            work_s=sum(r.seconds.get("state", 0.0) for r in reports),
-        )
+            self.site.learn((change for r in every for change in r.changes), _fetched(every))
+            self._record(record, every, position, rows, _places(placement, placed))
+        self._learn(parts, reports)
         self.site.retire(self.ledger.version, self.ledger.live_runs())
         seconds = {"plan": planned - began, "job": ran - planned}
-        for report in reports:
+        for report in every:
             for phase, spent in report.seconds.items():
                 seconds[phase] = seconds.get(phase, 0.0) + spent
         seconds["total"] = time.perf_counter() - began
-        return self._progress(record, rows, shape, reports, seconds)
+        return self._progress(record, rows, parts, reports, seconds)
 
-    def _shape(self, batch: DataFrame) -> Shape:
-        # In foreachBatch a batch is an RDD already, so asking for its partitions plans nothing.
-        plan = batch._jdf.queryExecution().analyzed()
-        inputs = int(plan.rdd().getNumPartitions()) if plan.nodeName() == "LogicalRDD" else 1
-        shape = self.pacing.next(inputs)
-        if shape != self._last_shape:
-            logger.info("epochs now run as %s: %s", shape, self.pacing.why())
-            self._last_shape = shape
+    def _part(
+        self,
+        node: Node,
+        job: str,
+        record: EpochRecord,
+        version: Version,
+        mergeable: frozenset[str],
+        placement: Placement,
+        inputs: int,
+    ) -> NodeJob:
+        shape = self._shape(node, inputs)
+
+        def spec(partitions: int) -> TaskSpec:
+            tables = [schema.table for schema in node.operator.tables]
+            return TaskSpec(
+                operator=node.operator,
+                clock=_clock(record, self.time.previous_processing_ms, node),
+                partitions=partitions,
+                claim=self.claim,
+                folder=self.site.folder,
+                storage=self.storage,
+                host=self.host,
+                segments={table: version.segments(table, FULL_RANGE) for table in tables},
+                mergeable=mergeable,
+                stagers={sink: self.stagers[sink] for sink in node.sinks},
+                memory_bytes=self.memory_bytes,
+                outputs=node.sinks,
+                job=job,
+                on_demand=not self.site.one_host or self.site.limit_bytes is not None,
+                keep_fetched=self.site.limit_bytes is None,
+                retired=placement.retired,
+                feeds=node.feeds,
+                times=times_of(node),
+                behind_ms=node.behind_ms,
+            )
+
+        return NodeJob(node, shape, spec)
+
+    def _shape(self, node: Node, inputs: int) -> Shape:
+        if not node.stateful:
+            return Shape(1, preaggregate=False, shuffle=False)
+        pacing = self.pacing[node.id]
+        shape = pacing.next(1 if node.derived else inputs)
+        if shape != self._last_shapes.get(node.id):
+            logger.info("epochs of %s now run as %s: %s", node.id, shape, pacing.why())
+            self._last_shapes[node.id] = shape
         return shape
 
     def _configure(self, batch: DataFrame) -> None:
@@ -203,40 +243,21 @@ class EpochLoop:
                 batch.sparkSession.conf.set(name, value)
             self._configured = True
 
-    def _spec(
-        self,
-        clock: Clock,
-        shape: Shape,
-        version: Version,
-        mergeable: frozenset[str],
-        placement: Placement,
-    ) -> TaskSpec:
-        tables = [schema.table for schema in self.plan.operator.tables]
-        return TaskSpec(
-            operator=self.plan.operator,
-            clock=clock,
-            partitions=shape.partitions,
-            claim=self.claim,
-            folder=self.site.folder,
-            storage=self.storage,
-            host=self.host,
-            segments={table: version.segments(table, FULL_RANGE) for table in tables},
-            mergeable=mergeable,
-            stagers=self.stagers,
-            memory_bytes=self.memory_bytes,
-            outputs=self.outputs,
-            job=uuid.uuid4().hex[:16],
-            on_demand=not self.site.one_host or self.site.limit_bytes is not None,
-            keep_fetched=self.site.limit_bytes is None,
-            retired=placement.retired,
-        )
+    def _rows_in(self, part: NodeJob, reports: list[TaskReport]) -> int:
+        """Rows that came from sources to a node that reads nothing else."""
+        if any(feed.source is None for feeds in part.node.ports for feed in feeds):
+            return 0
+        return _received(part, reports)
 
-    def _lifted(
-        self, batch: DataFrame, shape: Shape, *, first: bool
-    ) -> tuple[DataFrame, Callable[[], int] | None]:
-        if shape.preaggregate:
-            return self.plan.preaggregate(batch)
-        return self.plan.lift(batch, first=first), None
+    def _learn(self, parts: Mapping[str, NodeJob], reports: Mapping[str, list[TaskReport]]) -> None:
+        for id_, pacing in self.pacing.items():
+            of_node = reports[id_]
+            pacing.learn(
+                received=sum(r.rows for r in of_node),
+                keys=sum(r.keys for r in of_node),
+                source_rows=_received(parts[id_], of_node),
+                work_s=sum(r.seconds.get("state", 0.0) for r in of_node),
+            )
 
     def is_due(self, record: EpochRecord) -> bool:
         """Whether an epoch without input may have something to do all the same."""
@@ -286,12 +307,13 @@ class EpochLoop:
         self,
         record: EpochRecord,
         rows: int,
-        shape: Shape,
-        reports: list[TaskReport],
+        parts: Mapping[str, NodeJob],
+        by_node: Mapping[str, list[TaskReport]],
         seconds: Mapping[str, float],
     ) -> EpochProgress:
         version = self.ledger.version
         metrics: dict[str, float] = {}
+        reports = [report for of_node in by_node.values() for report in of_node]
         for report in reports:
             for name, amount in report.metrics.items():
                 metrics[name] = metrics.get(name, 0) + amount
@@ -301,8 +323,8 @@ class EpochLoop:
             keys=sum(r.keys for r in reports),
             state_rows=self.ledger.state_rows,
             state_bytes=sum(s.size_bytes for part in version.tables.values() for s in part),
-            partitions=shape.partitions,
-            preaggregated=shape.preaggregate,
+            partitions=max((p.partitions for p in parts.values() if p.node.stateful), default=1),
+            preaggregated=any(part.shape.preaggregate for part in parts.values()),
             spilled_bytes=sum(r.spilled_bytes for r in reports),
             fetched_bytes=sum(r.fetched_bytes for r in reports),
             seconds=seconds,
@@ -310,41 +332,73 @@ class EpochLoop:
             late_rows=sum(r.late_rows for r in reports),
             metrics=metrics,
             placement=self.ledger.placement,
+            operators={id_: _summed(of_node) for id_, of_node in by_node.items()},
         )
 
 
-def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> ArrowFunction:
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        here = replace(spec, host=task_host() or spec.host)
-        report = run_task(here, context.partitionId(), batches)
-        accumulator.add([msgspec.json.encode(report)])
-        return iter(())
+def _clock(record: EpochRecord, previous_processing_ms: int | None, node: Node) -> Clock:
+    """The times of an epoch, in the time of an operator."""
 
-    return task
+    def own(watermark_ms: int | None) -> int | None:
+        return None if watermark_ms is None else watermark_ms - node.behind_ms
 
-
-def _map_in_arrow(frame: DataFrame, names: list[str], task: ArrowFunction) -> Any:
-    """``frame.mapInArrow(task)`` without a look-up in the JVM per column, and for any names."""
-    make_udf: Any = pandas_udf  # its declared types leave out this kind, as PySpark notes itself
-    function = make_udf(task, "nothing int", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    columns = [col("`" + name.replace("`", "``") + "`") for name in names]
-    return frame._jdf.mapInArrow(function(*columns)._jc, False, None)
+    return Clock(
+        record.epoch,
+        record.processing_time_ms,
+        own(record.watermark_ms),
+        own(record.previous_watermark_ms),
+        previous_processing_ms,
+        derived=node.derived,
+    )
 
 
-def _complete(reports: list[TaskReport], spec: TaskSpec, partitions: int) -> list[TaskReport]:
-    """One report per partition; a version is recorded only if every partition has reported."""
-    first: dict[int, TaskReport] = {}
-    for report in reports:
-        if report.job == spec.job:
+def _input_partitions(batch: DataFrame) -> int:
+    # In foreachBatch a batch is an RDD already, so asking for its partitions plans nothing.
+    plan = batch._jdf.queryExecution().analyzed()
+    return int(plan.rdd().getNumPartitions()) if plan.nodeName() == "LogicalRDD" else 1
+
+
+def _received(part: NodeJob, reports: list[TaskReport]) -> int:
+    if part.source_rows:
+        return sum(rows() for rows in part.source_rows)
+    return sum(report.rows for report in reports)
+
+
+def _complete(
+    reports: list[TaskReport], parts: Iterable[NodeJob], job: str, epoch: int
+) -> dict[str, list[TaskReport]]:
+    """Per node one report of each partition: a version is recorded only if all are there.
+
+    Of a node that nobody reads the first report of a partition counts. A second one of a node that
+    feeds others means that it was computed twice, and nobody knows which rows they have read.
+    """
+    complete = {}
+    for part in parts:
+        first: dict[int, TaskReport] = {}
+        for report in reports:
+            if report.job != job or report.operator != part.node.operator.id:
+                continue
+            if report.partition in first and part.node.feeds:
+                raise _RepeatedError(
+                    f"partition {report.partition} of {part.node.id!r} was computed twice"
+                )
             first.setdefault(report.partition, report)
-    missing = set(range(partitions)) - set(first)
-    if missing:
-        raise InternalError(
-            f"epoch {spec.clock.epoch}: partitions {sorted(missing)} did not report"
-        )
-    return [first[partition] for partition in sorted(first)]
+        missing = set(range(part.partitions)) - set(first)
+        if missing:
+            raise InternalError(
+                f"epoch {epoch}: partitions {sorted(missing)} of {part.node.id!r} did not report"
+            )
+        complete[part.node.id] = [first[partition] for partition in sorted(first)]
+    return complete
+
+
+def _summed(reports: list[TaskReport]) -> dict[str, float]:
+    return {
+        "rows": sum(r.rows for r in reports),
+        "keys": sum(r.keys for r in reports),
+        "new_state_rows": sum(r.new_keys for r in reports),
+        "seconds": sum(s for r in reports for phase, s in r.seconds.items() if phase != "hand on"),
+    }
 
 
 def _fetched(reports: list[TaskReport]) -> dict[str, list[str]]:
@@ -355,23 +409,29 @@ def _fetched(reports: list[TaskReport]) -> dict[str, list[str]]:
     return by_host
 
 
-def _places(placement: Placement, reports: list[TaskReport]) -> tuple[PlacedPartition, ...]:
+def _places(placement: Placement, reports: list[list[TaskReport]]) -> tuple[PlacedPartition, ...]:
     """Where the partitions ran; nothing if there was no choice."""
     places = []
-    for assignment, report in zip(placement.assignments, reports, strict=False):
+    for number, assignment in enumerate(placement.assignments):
+        # On a cluster all operators have as many partitions, each on the host of its number.
+        mine = [of_node[number] for of_node in reports if number < len(of_node)]
+        if not mine:
+            continue
+        local, fetched = sum(r.local_bytes for r in mine), sum(r.fetched_bytes for r in mine)
+        host = next((r.host for r in mine if r.host != assignment.host), assignment.host or "")
         # What storage gave counts as near if the planner knew of a replica on that host.
-        near = assignment.host == report.host and not assignment.remote_bytes
+        near = assignment.host == host and not assignment.remote_bytes
         why = assignment.why
-        if assignment.host != report.host:
+        if assignment.host != host:
             why = f"Spark ran it here instead of on {assignment.host}"
         places.append(
             PlacedPartition(
-                report.partition,
-                partition_range(report.partition, len(reports)),
-                report.host,
+                number,
+                partition_range(number, len(placement.assignments)),
+                host,
                 why,
-                report.local_bytes + (report.fetched_bytes if near else 0),
-                0 if near else report.fetched_bytes,
+                local + (fetched if near else 0),
+                0 if near else fetched,
             )
         )
     return tuple(places)

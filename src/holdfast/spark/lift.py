@@ -59,16 +59,21 @@ class AggregatePlan:
         where = F.expr(partition_sql(HASH, shape.partitions))
         return frame.repartitionById(shape.partitions, where)
 
-    def lift(self, batch: DataFrame, *, first: bool = False) -> DataFrame:
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """One input."""
+        return ("main",)
+
+    def lift(self, frame: DataFrame, *, first: bool = False, port: int = 0) -> DataFrame:
         """One buffer row per row: hash (a bigint with the bits of the hash), keys, buffers."""
-        del first
+        del first, port
         if self.row_buffers is None:
             raise ValueError(f"{self.operator.id!r} needs pre-aggregation")
-        return batch.select(*self.keys, *self.row_buffers)
+        return frame.select(*self.keys, *self.row_buffers)
 
-    def preaggregate(self, batch: DataFrame) -> Preaggregated:
-        """One buffer row per key and partition of the batch, in the same columns."""
-        return group_partitions(batch, self.keys, self.group_buffers, self._schema)
+    def preaggregate(self, frame: DataFrame) -> Preaggregated:
+        """One buffer row per key and partition of the frame, in the same columns."""
+        return group_partitions(frame, self.keys, self.group_buffers, self._schema)
 
 
 def plan_aggregate(

@@ -37,6 +37,7 @@ class Options:
     local_dir: Path
     local_limit_bytes: int | None
     from_entry: int | None
+    drop_state: tuple[str, ...]
     clock: Callable[[], int] | None
     on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...]
 
@@ -58,6 +59,7 @@ class Options:
         local_dir: str | Path | None,
         local_limit_bytes: int | None,
         from_entry: int | None,
+        drop_state: tuple[str, ...],
         clock: Callable[[], int] | None,
         on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...],
     ) -> Options:
@@ -101,6 +103,7 @@ class Options:
             local_dir=default_local_dir() if local_dir is None else Path(local_dir),
             local_limit_bytes=local_limit_bytes,
             from_entry=from_entry,
+            drop_state=drop_state,
             clock=clock,
             on_checkpoint=on_checkpoint,
         )

@@ -21,11 +21,12 @@ from typing import Any
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 
-__all__ = ["Placer", "task_host"]
+__all__ = ["Placer", "pruned", "task_host", "task_partition"]
 
 logger = logging.getLogger("holdfast.spark")
 
 _HOST = "holdfast.host"
+_PARTITION = "holdfast.partition."
 _CLASS = "io.holdfast.PlacedRDD"
 # Janino has no generics and can't read SparkEnv's class file: hence raw types and method handles.
 _SOURCE = """
@@ -44,10 +45,12 @@ import scala.reflect.ClassTag$;
 
 public class PlacedRDD extends RDD {
   private final String[] hosts;
+  private final String key;
 
-  public PlacedRDD(RDD parent, String[] hosts) {
+  public PlacedRDD(RDD parent, String[] hosts, String key) {
     super(parent, ClassTag$.MODULE$.Object());
     this.hosts = hosts;
+    this.key = key;
   }
 
   public Partition[] getPartitions() {
@@ -55,7 +58,7 @@ public class PlacedRDD extends RDD {
   }
 
   public Seq getPreferredLocations(Partition split) {
-    String host = hosts[split.index()];
+    String host = hosts.length == 0 ? null : hosts[split.index()];
     java.util.List named =
         host == null ? Collections.emptyList() : Collections.singletonList(host);
     return CollectionConverters.asScala(named).toSeq();
@@ -63,6 +66,7 @@ public class PlacedRDD extends RDD {
 
   public Iterator compute(Partition split, TaskContext context) {
     context.getLocalProperties().setProperty("holdfast.host", here());
+    context.getLocalProperties().setProperty(key, Integer.toString(split.index()));
     return this.firstParent(ClassTag$.MODULE$.Object()).iterator(split, context);
   }
 
@@ -93,6 +97,26 @@ public class PlacedRDD extends RDD {
 }
 """
 
+_BETWEEN = "io.holdfast.Between"
+_BETWEEN_SOURCE = """
+package io.holdfast;
+
+public class Between extends scala.runtime.AbstractFunction1 implements java.io.Serializable {
+  private final int first;
+  private final int end;
+
+  public Between(int first, int end) {
+    this.first = first;
+    this.end = end;
+  }
+
+  public Object apply(Object index) {
+    int number = ((Integer) index).intValue();
+    return Boolean.valueOf(first <= number && number < end);
+  }
+}
+"""
+
 _lock = threading.Lock()
 
 
@@ -101,11 +125,15 @@ class Placer:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
-        self._class = _placed_class(context)
+        self._class = _classes(context)[_CLASS]
 
-    def frame(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
-        """The same rows in the same partitions, the i-th on the i-th host (None: anywhere)."""
-        rdd = self._placed(frame._jdf.queryExecution().toRdd(), hosts)
+    def frame(self, frame: DataFrame, hosts: Sequence[str | None], stage: str = "0") -> DataFrame:
+        """The same rows in the same partitions, the i-th on the i-th host (None: anywhere).
+
+        Without hosts all may run anywhere. Tasks find the number of their partition under the
+        name of the stage: with :func:`task_partition`.
+        """
+        rdd = self._placed(frame._jdf.queryExecution().toRdd(), hosts, stage)
         session = frame.sparkSession
         made = session._jsparkSession.internalCreateDataFrame(rdd, frame._jdf.schema(), False)
         return DataFrame(made, session)
@@ -117,10 +145,10 @@ class Placer:
         count = len(hosts)
         # A list, for a range is itself made by Python workers, and two of them in one task hang.
         numbers = self._context.parallelize(list(range(count)), count)
-        java = self._placed(numbers._jrdd.rdd(), hosts).toJavaRDD()
+        java = self._placed(numbers._jrdd.rdd(), hosts, "0").toJavaRDD()
         return RDD(java, self._context, numbers._jrdd_deserializer)
 
-    def _placed(self, rdd: Any, hosts: Sequence[str | None]) -> Any:
+    def _placed(self, rdd: Any, hosts: Sequence[str | None], stage: str) -> Any:
         gateway = self._context._gateway
         jvm = self._context._jvm
         assert gateway is not None
@@ -128,8 +156,8 @@ class Placer:
         names = gateway.new_array(jvm.java.lang.String, len(hosts))
         for index, host in enumerate(hosts):
             names[index] = host
-        arguments = gateway.new_array(jvm.java.lang.Object, 2)
-        arguments[0], arguments[1] = rdd, names
+        arguments = gateway.new_array(jvm.java.lang.Object, 3)
+        arguments[0], arguments[1], arguments[2] = rdd, names, _PARTITION + stage
         return self._class.newInstance(arguments)
 
 
@@ -139,28 +167,58 @@ def task_host() -> str | None:
     return None if context is None else context.getLocalProperty(_HOST)
 
 
-def _placed_class(context: SparkContext) -> Any:
-    """The constructor of the class, compiled and sent to executors once per application."""
+def task_partition(stage: str) -> int:
+    """In a task: which partition of a stage it works on.
+
+    Spark's own number counts the partitions of the job's stage, of which ours may be a part: where
+    rows of several operators meet, or are written out at the end.
+    """
+    context = TaskContext.get()
+    assert context is not None
+    number = context.getLocalProperty(_PARTITION + stage)
+    return context.partitionId() if number is None else int(number)
+
+
+def pruned(frame: DataFrame, rdd: Any, first: int, end: int) -> DataFrame:
+    """A DataFrame of some partitions of an RDD that has the rows of ``frame``."""
+    session = frame.sparkSession
+    context = session.sparkContext
+    jvm: Any = context._jvm
+    gateway: Any = context._gateway
+    arguments = gateway.new_array(jvm.java.lang.Object, 2)
+    arguments[0], arguments[1] = first, end
+    between = _classes(context)[_BETWEEN].newInstance(arguments)
+    tag = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Object()
+    part = jvm.org.apache.spark.rdd.PartitionPruningRDD(rdd, between, tag)
+    made = session._jsparkSession.internalCreateDataFrame(part, frame._jdf.schema(), False)
+    return DataFrame(made, session)
+
+
+def _classes(context: SparkContext) -> dict[str, Any]:
+    """The constructors of our classes, compiled and sent to executors once per application."""
     with _lock:
-        known = getattr(context, "_holdfast_placed", None)
+        known: dict[str, Any] | None = getattr(context, "_holdfast_classes", None)
         if known is None:
-            known = context._holdfast_placed = _compile(context)  # type: ignore[attr-defined]
+            known = context._holdfast_classes = _compile(context)  # type: ignore[attr-defined]
         return known
 
 
-def _compile(context: SparkContext) -> Any:
+def _compile(context: SparkContext) -> dict[str, Any]:
     jvm = context._jvm
     assert jvm is not None
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    compiler.setParentClassLoader(loader)
-    compiler.cook(_SOURCE)
     # Executors fetch it from the driver whenever one joins: it stays as long as the driver does.
     folder = Path(tempfile.mkdtemp(prefix="holdfast-jar-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    jar = folder / "holdfast-placed.jar"
+    jar = folder / "holdfast-classes.jar"
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    constructors = {}
     with zipfile.ZipFile(jar, "w") as archive:
-        for name, code in compiler.getBytecodes().items():
-            archive.writestr(name.replace(".", "/") + ".class", bytes(code))
+        for name, source in ((_CLASS, _SOURCE), (_BETWEEN, _BETWEEN_SOURCE)):
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(loader)
+            compiler.cook(source)
+            for compiled, code in compiler.getBytecodes().items():
+                archive.writestr(compiled.replace(".", "/") + ".class", bytes(code))
+            constructors[name] = compiler.getClassLoader().loadClass(name).getConstructors()[0]
     context._jsc.addJar(str(jar))
-    return compiler.getClassLoader().loadClass(_CLASS).getConstructors()[0]
+    return constructors

@@ -1,4 +1,4 @@
-"""What the epoch loop asks of a plan: how the batches of an input reach the tasks of an operator."""
+"""What the epoch loop asks of a plan: how the rows of its inputs reach the tasks of an operator."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class Plan(Protocol):
         """The operator."""
 
     @property
+    def ports(self) -> tuple[str, ...]:
+        """What its inputs are called: the operator reports event times under these names."""
+
+    @property
     def may_preaggregate(self) -> bool:
         """Whether rows can be grouped before they are sent."""
 
@@ -28,10 +32,10 @@ class Plan(Protocol):
     def must_preaggregate(self) -> bool:
         """Whether they have to be."""
 
-    def lift(self, batch: DataFrame, *, first: bool) -> DataFrame:
-        """The columns of the operator's input; ``first`` says that no epoch was before."""
+    def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
+        """The columns of the operator's input, for rows of a port; ``first``: no epoch was before."""
 
-    def preaggregate(self, batch: DataFrame) -> Preaggregated:
+    def preaggregate(self, frame: DataFrame) -> Preaggregated:
         """The same, grouped."""
 
     def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:

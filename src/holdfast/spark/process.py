@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
-from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError
 from holdfast.operators.arriving import CONTROL, INITIAL, Fields
 from holdfast.operators.event_time import EventTime
@@ -19,22 +18,19 @@ from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
 from holdfast.operators.process.operator import ProcessOperator
 from holdfast.operators.process.unkeyed import PartitionOperator, Process
 from holdfast.spark.resolve import Resolved
-from holdfast.spark.rows import RowPlan, columns_of, resolve_keys, tagged_union
+from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.shipping import send_along
 
 if TYPE_CHECKING:
-    from holdfast.stream import KeyedStream, Stream, WatermarkSpec
+    from holdfast.keyed import KeyedStream
+    from holdfast.stream import Stream, WatermarkSpec
 
 __all__ = [
     "check_event_time",
-    "connected_frame",
     "event_times",
     "plan_process",
     "plan_unkeyed",
-    "watermarks",
 ]
-
-_OPERATOR = "process"
 
 
 def check_event_time(df: DataFrame, column: str) -> None:
@@ -52,19 +48,6 @@ def check_event_time(df: DataFrame, column: str) -> None:
         )
 
 
-def connected_frame(main: Stream, control: Stream | None) -> DataFrame:
-    """The one DataFrame that the query streams."""
-    return main.df if control is None else tagged_union(main.df, control.df)
-
-
-def watermarks(main: Stream, control: Stream | None) -> dict[str, Watermark]:
-    """How the watermark of each source that has one moves."""
-    given = {"main": main.watermark, "control": control.watermark if control else None}
-    return {
-        source: Watermark(spec.delay_ms, spec.idle_ms) for source, spec in given.items() if spec
-    }
-
-
 def event_times(main: Stream, control: Stream | None) -> dict[str, EventTime]:
     """The event-time column of each source that has a watermark."""
     given: dict[str, WatermarkSpec | None] = {"main": main.watermark}
@@ -76,6 +59,7 @@ def event_times(main: Stream, control: Stream | None) -> dict[str, EventTime]:
 
 
 def plan_process(
+    id: str,  # noqa: A002 - the operator's word for it
     keyed: KeyedStream,
     process: KeyedProcess | BatchProcess,
     output: object = None,
@@ -92,7 +76,7 @@ def plan_process(
         _check_no_event_time(type(process))
     if isinstance(process, BatchProcess):
         batch = BatchOperator(
-            _OPERATOR,
+            id,
             _typed(keys),
             columns,
             process,
@@ -108,7 +92,7 @@ def plan_process(
     program = KeyedProgram(process, _timer_kinds(process, bool(times)), output)
     _check_broadcast(program, control)
     operator = ProcessOperator(
-        _OPERATOR,
+        id,
         _typed(keys),
         columns,
         program,
@@ -125,7 +109,11 @@ def plan_process(
 
 
 def plan_unkeyed(
-    main: Stream, process: Process, output: object = None, control: Stream | None = None
+    id: str,  # noqa: A002
+    main: Stream,
+    process: Process,
+    output: object = None,
+    control: Stream | None = None,
 ) -> RowPlan:
     """How rows reach a process without a key, and its operator. Runs no Spark job."""
     if not isinstance(process, Process):
@@ -137,7 +125,7 @@ def plan_unkeyed(
     columns = columns_of(main.df)
     _check_names((), columns)
     operator = PartitionOperator(
-        _OPERATOR,
+        id,
         columns,
         process,
         output=output,

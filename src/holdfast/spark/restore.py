@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from holdfast.state.schema import TableSchema
 from holdfast.storage import NotFoundError, Storage
 
 __all__ = [
-    "check_program",
+    "check_programs",
     "check_sinks",
     "check_stored",
     "continue_states",
@@ -31,18 +31,55 @@ __all__ = [
 ]
 
 
+def check_programs(
+    entry: Checkpoint, operators: Sequence[Operator], drop_state: Sequence[str] = ()
+) -> None:
+    """Refuse a program that would lose state, or read it as something else.
+
+    An operator that the entry doesn't know begins without state; one that only the entry knows is an
+    error, unless ``drop_state`` names it.
+    """
+    names = {operator.id for operator in operators}
+    orphans = [id_ for id_ in _operators(entry) if id_ not in names]
+    unknown = [id_ for id_ in drop_state if id_ not in orphans]
+    if unknown:
+        raise ConfigurationError(
+            f"drop_state names {unknown[0]!r}, but entry {entry.number} has no state of such an "
+            "operator that the program doesn't have",
+            hint=f"what it could drop: {', '.join(orphans)}" if orphans else "leave it out",
+        )
+    left = [id_ for id_ in orphans if id_ not in drop_state]
+    if left:
+        raise _orphaned(entry, left, [id_ for id_ in sorted(names) if id_ not in entry.program])
+    for operator in operators:
+        if operator.id in entry.program:
+            check_program(entry, operator)
+
+
+def _operators(entry: Checkpoint) -> list[str]:
+    return [id_ for id_ in entry.program if not id_.startswith(("sink-", "side-"))]
+
+
+def _orphaned(entry: Checkpoint, left: list[str], new: list[str]) -> ConfigurationError:
+    tables = {name: refs for name, refs in entry.tables.items() if name.split(".")[0] in left}
+    runs = {run.name: run for run in entry.runs}
+    rows = sum(runs[ref.run].rows for refs in tables.values() for ref in refs)
+    renamed = f' (give {new[0]!r} its old name: .named("{left[0]}"))' if new else ""
+    return ConfigurationError(
+        f"entry {entry.number} holds state of {', '.join(map(repr, left))} (tables "
+        f"{', '.join(sorted(tables)) or 'without rows'}, about {rows} rows), which the program doesn't "
+        "have" + (f"; it has {', '.join(map(repr, new))} instead" if new else ""),
+        hint=f"was it renamed?{renamed} To leave its state behind start with drop_state={left!r}, or "
+        "start with a new checkpoint_dir",
+    )
+
+
 def check_program(entry: Checkpoint, operator: Operator) -> None:
-    """Refuse a program whose keys or aggregates are not those the state was made with."""
-    before = entry.program.get(operator.id)
+    """Refuse an operator whose keys or aggregates are not those the state was made with."""
+    before = entry.program[operator.id]
     now = operator.describe()
     if before == now:
         return
-    if before is None:
-        raise ConfigurationError(
-            f"entry {entry.number} holds no state of operator {operator.id!r}, "
-            f"but of {sorted(entry.program)}",
-            hint="start with the program that wrote it, or with a new checkpoint_dir",
-        )
     old, new = before.splitlines(), now.splitlines()
     changed = [f"was: {line}" for line in old if line not in new]
     changed += [f"now: {line}" for line in new if line not in old]

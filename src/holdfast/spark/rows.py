@@ -17,13 +17,12 @@ from holdfast.spark.buffers import clean
 from holdfast.spark.pacing import Shape
 from holdfast.spark.preaggregate import Preaggregated
 from holdfast.spark.resolve import Resolved, Resolver
-from holdfast.spark.types import arrow_type_nested
+from holdfast.spark.types import arrow_type_nested, spark_schema
 from holdfast.state.hashing import partition_range, partition_sql
 from holdfast.state.schema import HASH
 
-__all__ = ["MAIN", "RowPlan", "columns_of", "resolve_keys", "tagged_union"]
+__all__ = ["RowPlan", "check_alike", "columns_of", "resolve_keys"]
 
-MAIN = "_holdfast_main"
 _PARTITION = "_holdfast_partition"
 
 
@@ -36,20 +35,19 @@ def columns_of(df: DataFrame) -> list[tuple[str, pa.DataType]]:
     return [(field.name, arrow_type_nested(field.name, field.dataType)) for field in df.schema]
 
 
-def tagged_union(main: DataFrame, control: DataFrame) -> DataFrame:
-    """Two streams as one: each row in a column of its stream, the other one null."""
-    main_type, control_type = main.schema.simpleString(), control.schema.simpleString()
-    left = main.select(
-        F.struct(*map(_quoted, main.columns)).alias(MAIN),
-        F.lit(None).cast(control_type).alias(CONTROL),
-        F.lit(0).cast("byte").alias(SOURCE),
+def check_alike(mine: DataFrame, theirs: DataFrame) -> None:
+    """Raise unless two streams have the same columns, in any order."""
+    left, right = dict(columns_of(mine)), dict(columns_of(theirs))
+    if left == right:
+        return
+    differ = [name for name in {**left, **right} if left.get(name) != right.get(name)]
+    words = (
+        f"{name} ({left.get(name, 'missing')} and {right.get(name, 'missing')})" for name in differ
     )
-    right = control.select(
-        F.lit(None).cast(main_type).alias(MAIN),
-        F.struct(*map(_quoted, control.columns)).alias(CONTROL),
-        F.lit(1).cast("byte").alias(SOURCE),
+    raise InputError(
+        "the streams of a union differ in " + ", ".join(words),
+        hint="select, cast or rename columns so that all have the same",
     )
-    return left.unionAll(right)
 
 
 def resolve_keys(df: DataFrame, keys: Sequence[str | Column]) -> list[Resolved]:
@@ -87,20 +85,42 @@ class RowPlan:
         del batch
         raise InternalError("rows for user code can't be grouped beforehand")
 
-    def lift(self, batch: DataFrame, *, first: bool) -> DataFrame:
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The rows, and those of a control stream."""
+        return ("main",) if self.control is None else ("main", "control")
+
+    def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
         """The columns of the operator's input."""
-        tagged = batch
+        if port == 1:
+            return self._lift_control(frame)
+        lifted = self._columns(frame, self.keys, self.columns)
         if self.control is not None:
-            inner = [F.col(f"{MAIN}.{_tick(name)}").alias(name) for name in self.columns]
-            outer = [F.col(f"`{CONTROL}`.{_tick(n)}").alias(CONTROL + n) for n in self.control]
-            tagged = batch.select(*inner, *outer, F.col(SOURCE))
-        frame = self._columns(tagged, self.keys, self.columns, self.control is not None)
+            fields = {field.name: field for field in self.operator.input_schema}
+            blank = pa.schema([fields[CONTROL + name] for name in self.control])
+            lifted = lifted.select("*", *_nothing(blank))
         if self.initial is None:
-            return frame
-        blank = [F.lit(None).cast(f.dataType).alias(f.name) for f in self._initial_fields()]
+            return lifted
+        blanks = [F.lit(None).cast(f.dataType).alias(f.name) for f in self._initial_fields()]
+        lifted = lifted.select("*", *blanks)
         if not first:
-            return frame.select("*", *blank)
-        return frame.select("*", *blank).unionByName(self._initial(frame), allowMissingColumns=True)
+            return lifted
+        return lifted.unionByName(self._initial(lifted), allowMissingColumns=True)
+
+    def _lift_control(self, frame: DataFrame) -> DataFrame:
+        assert self.control is not None
+        own = {
+            HASH: F.lit(0).cast("long"),
+            TAG: F.monotonically_increasing_id(),
+            SOURCE: F.lit(1).cast("byte"),
+            **{CONTROL + name: _quoted(name) for name in self.control},
+        }
+        columns = []
+        for field, nothing in zip(
+            self.operator.input_schema, _nothing(self.operator.input_schema), strict=True
+        ):
+            columns.append(own[field.name].alias(field.name) if field.name in own else nothing)
+        return frame.select(*columns)
 
     def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
         """Every row where its key's partition is; rows of a control stream everywhere."""
@@ -117,19 +137,16 @@ class RowPlan:
         return placed.repartitionById(shape.partitions, F.col(_PARTITION)).drop(_PARTITION)
 
     def _columns(
-        self, batch: DataFrame, keys: Sequence[Resolved], columns: Sequence[str], several: bool
+        self, batch: DataFrame, keys: Sequence[Resolved], columns: Sequence[str]
     ) -> DataFrame:
         cleaned = [clean(key.column, key.type).alias(key.name) for key in keys]
         names = {key.name for key in keys}
-        source = F.col(SOURCE) if several else F.lit(0).cast("byte").alias(SOURCE)
-        control = [_quoted(CONTROL + name) for name in self.control or ()] if several else []
         return batch.select(
             self._hash(cleaned),
             *cleaned,
             F.monotonically_increasing_id().alias(TAG),
-            source,
+            F.lit(0).cast("byte").alias(SOURCE),
             *(_quoted(name) for name in columns if name not in names),
-            *control,
         )
 
     def _hash(self, keys: Sequence[Column]) -> Column:
@@ -174,6 +191,13 @@ def _first_hash(partitions: int) -> Column:
         F.lit(first - (1 << 64) if first >= 1 << 63 else first).cast("long") for first in firsts
     ]
     return F.element_at(F.array(*signed), F.spark_partition_id() % partitions + 1)
+
+
+def _nothing(schema: pa.Schema) -> list[Column]:
+    """A null for every column; a hash is a bigint to Spark."""
+    fields = [pa.field(HASH, pa.int64()) if f.name == HASH else f for f in schema]
+    spark = spark_schema(pa.schema(fields)).fields
+    return [F.lit(None).cast(field.dataType).alias(field.name) for field in spark]
 
 
 def _tick(name: str) -> str:

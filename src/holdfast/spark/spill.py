@@ -34,17 +34,19 @@ class Ingest:
         operator: Operator,
         folder: Path,
         memory_bytes: int,
-        receive: Callable[[pa.Table], Received] | None = None,
+        receive: Callable[[pa.Table], Iterable[Received]] | None = None,
     ) -> None:
         self.operator = operator
         self.folder = folder
         self.memory_bytes = memory_bytes
-        self.receive = receive or Received
+        self.receive = receive or (lambda rows: (Received(rows),))
         self.keys = operator.key_columns
         self.control: list[pa.Table] = []
         self.greatest_ms: dict[str, int] = {}
         self.sides: dict[str, list[pa.Table]] = {}
         self.rows = 0
+        self.late_rows = 0
+        """Rows that came too late and are in no side output."""
         self.spilled_bytes = 0
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
@@ -53,15 +55,16 @@ class Ingest:
     def read(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Take in all batches."""
         for batch in batches:
-            received = self.receive(pa.Table.from_batches([batch]))
             self.rows += batch.num_rows
-            self._keep(received)
-            self._pending += received.rows.to_batches()
-            self._pending_bytes += received.rows.nbytes
+            for received in self.receive(pa.Table.from_batches([batch])):
+                self._keep(received)
+                self._pending += received.rows.to_batches()
+                self._pending_bytes += received.rows.nbytes
             if self._pending_bytes > self.memory_bytes:
                 self._shrink()
 
     def _keep(self, received: Received) -> None:
+        self.late_rows += received.late_rows
         if received.control is not None and received.control.num_rows:
             self.control.append(received.control)
             self.rows -= received.control.num_rows
@@ -100,7 +103,7 @@ class Ingest:
 
     def _arriving(self) -> pa.Schema:
         """The columns as they come in."""
-        return self.operator.input_schema.set(0, pa.field(HASH, pa.int64()))
+        return self.operator.kept_schema.set(0, pa.field(HASH, pa.int64()))
 
     def _shrink(self) -> None:
         combined = self.operator.combine(self._sorted())

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.checkpoint.coordinator import CheckpointEvent, Coordinator
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.ledger import Ledger
@@ -27,14 +29,15 @@ from holdfast.spark.background import BackgroundJobs
 from holdfast.spark.cluster import ClusterSite
 from holdfast.spark.epoch import EpochLoop, Reports
 from holdfast.spark.executors import send_holdfast
+from holdfast.spark.flow.graph import Graph, Node, build_graph
+from holdfast.spark.flow.slices import as_one
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
 from holdfast.spark.pacing import Pacing
-from holdfast.spark.plan import Plan
 from holdfast.spark.query import Query
 from holdfast.spark.restore import (
-    check_program,
+    check_programs,
     check_sinks,
     check_stored,
     continue_states,
@@ -44,9 +47,10 @@ from holdfast.spark.restore import (
 from holdfast.spark.running import QueryParts
 from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
 from holdfast.spark.session import own_session, with_ticks
-from holdfast.spark.site import LocalSite
+from holdfast.spark.site import LocalSite, Site
 from holdfast.spark.types import spark_schema
 from holdfast.state.expiry import TableClock
+from holdfast.state.schema import SchemaRecord
 from holdfast.state.version import Version
 from holdfast.storage import Storage, open_storage
 
@@ -57,14 +61,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from holdfast.stream import Pipeline
+    from holdfast.pipeline import Pipeline
 
 __all__ = ["start_pipeline"]
 
 logger = logging.getLogger("holdfast.start")
 
 _ATTEMPTS = 4
-_SIDE = "side-"
 
 
 def _now_ms() -> int:
@@ -75,7 +78,7 @@ def _now_ms() -> int:
 class _Validated:
     """Everything that could be found out without changing anything."""
 
-    plan: Plan
+    graph: Graph
     storage: Storage
     state: LogState
     entry: Checkpoint | None
@@ -90,21 +93,21 @@ class _Validated:
 
 def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
     """Start or continue a pipeline."""
-    sinks = {f"sink-{index}": sink for index, sink in enumerate(pipeline.sinks)}
-    sinks |= {f"{_SIDE}{name}": sink for name, sink in pipeline.side_outputs.items()}
+    graph = build_graph(pipeline)
+    sinks = {place: at.sink for place, at in graph.sinks.items()}
     health = HostHealth()
 
     def renew() -> QueryParts:
         # An entry to start from was meant for the first start only.
         return _begun(pipeline, replace(options, from_entry=None), sinks, health)
 
-    _check_cluster(pipeline, options, health)
+    _check_cluster(graph, options, health)
     return Query(_begun(pipeline, options, sinks, health), renew)
 
 
-def _check_cluster(pipeline: Pipeline, options: Options, health: HostHealth) -> None:
+def _check_cluster(graph: Graph, options: Options, health: HostHealth) -> None:
     """Find out before anything is claimed whether the hosts of a cluster can be used."""
-    context = pipeline.source.frame.sparkSession.sparkContext
+    context = graph.sources[0].sparkSession.sparkContext
     if is_cluster(context):
         storage = open_storage(options.checkpoint_dir)
         send_holdfast(context)
@@ -123,7 +126,7 @@ def _begun(
     began = time.perf_counter()
     valid, log = _claimed(pipeline, options, sinks)
     failpoint("start.claimed")
-    parts = _assemble(pipeline, options, sinks, valid, log, health)
+    parts = _assemble(options, sinks, valid, log, health)
     logger.info(
         "pipeline %s: claim %d, continues after epoch %d, ready in %.2f s",
         options.name,
@@ -167,7 +170,7 @@ def _discard(valid: _Validated) -> None:
 
 
 def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _Validated:
-    plan = pipeline.source.plan()
+    graph = build_graph(pipeline)
     storage = open_storage(options.checkpoint_dir)
     # Someone who names an entry may do so because a newer one is damaged.
     state = read_log(storage, damaged_ok=options.from_entry is not None)
@@ -178,14 +181,15 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
         )
     entry = state.find_checkpoint(entry=options.from_entry)
     if entry is not None:
-        check_program(entry, plan.operator)
-        continue_states(entry, plan.operator)
+        check_programs(entry, graph.operators, options.drop_state)
+        for operator in graph.operators:
+            continue_states(entry, operator)
         assert state.last_checkpoint is not None
         check_sinks(state.last_checkpoint, {i: sink.describe() for i, sink in sinks.items()})
     for sink_id, sink in sinks.items():
-        sink.validate(_context(options, sink_id, 0, storage, plan))
+        sink.validate(_context(options, sink_id, 0, storage, graph))
     files = _local_files(options, storage)
-    cluster = is_cluster(pipeline.source.frame.sparkSession.sparkContext)
+    cluster = is_cluster(graph.sources[0].sparkSession.sparkContext)
     if not cluster:
         files.check()
     epoch, position, prepared = -1, {}, None
@@ -198,7 +202,7 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
             check_stored(entry, state, storage)
         else:
             prepared = prepare_runs(entry, state, storage, files)
-    return _Validated(plan, storage, state, entry, epoch, position, files, prepared)
+    return _Validated(graph, storage, state, entry, epoch, position, files, prepared)
 
 
 def _open_site(
@@ -222,16 +226,15 @@ def _open_site(
 
 
 def _assemble(
-    pipeline: Pipeline,
     options: Options,
     sinks: dict[str, Sink],
     valid: _Validated,
     log: Log,
     health: HostHealth,
 ) -> QueryParts:
-    plan, storage, entry = valid.plan, valid.storage, valid.entry
-    frame = own_session(pipeline.source.frame)
-    ticks = plan.operator.needs_ticks
+    graph, storage, entry = valid.graph, valid.storage, valid.entry
+    frame = own_session(as_one(graph.sources))
+    ticks = graph.needs_ticks
     if ticks:
         frame = with_ticks(frame)
     spark = frame.sparkSession
@@ -239,7 +242,7 @@ def _assemble(
         # The source of ticks knows no end; unwrapped, it would make one epoch of all input.
         spark.conf.set("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true")
     now_ms = options.clock or _now_ms
-    known = {schema.table for schema in plan.operator.tables}
+    known = graph.tables
     tables = {t: s for t, s in (entry.version().tables if entry else {}).items() if t in known}
     last = entry.epochs[-1] if entry and entry.epochs else None
     version = Version(valid.epoch, tables)
@@ -252,16 +255,17 @@ def _assemble(
     partitions = options.partitions or spark.sparkContext.defaultParallelism
     host = socket.gethostname()
     for sink_id, sink in sinks.items():
-        sink.open(_context(options, sink_id, log.claim_number, storage, plan, frame))
+        sink.open(_context(options, sink_id, log.claim_number, storage, graph, frame))
     jobs = BackgroundJobs(
         spark,
         ledger,
         storage,
-        {schema.table: schema for schema in plan.operator.tables},
+        graph.tables,
         log.claim_number,
         site,
         host,
         partitions,
+        graph.behind_ms,
     )
     coordinator = Coordinator(
         log,
@@ -269,14 +273,14 @@ def _assemble(
         ledger,
         jobs,
         sinks,
-        tuple(schema.record() for schema in plan.operator.tables),
+        _records(graph),
         {
-            plan.operator.id: plan.operator.describe(),
+            **{operator.id: operator.describe() for operator in graph.operators},
             **{sink_id: sink.describe() for sink_id, sink in sinks.items()},
         },
         options.retention,
         _now_ms,
-        [_teller(pipeline), *options.on_checkpoint],
+        [_teller(graph), *options.on_checkpoint],
         last=entry,
     )
     _take_over(valid, coordinator, sinks)
@@ -284,23 +288,17 @@ def _assemble(
     build_scratch(scratch, valid.position)
 
     loop = EpochLoop(
-        plan,
+        graph,
         ledger,
         storage,
         log.claim_number,
         site,
         {sink_id: sink.stager() for sink_id, sink in sinks.items()},
-        Pacing(
-            partitions,
-            must_preaggregate=plan.must_preaggregate,
-            may_preaggregate=plan.may_preaggregate,
-            # With fewer tasks a task would need state that only other hosts have.
-            fixed=not site.one_host,
-        ),
+        partitions,
+        {node.id: _pacing(node, partitions, site) for node in graph.nodes if node.stateful},
         Reports(spark.sparkContext),
         options.memory_bytes,
-        PipelineTime(pipeline.source.watermarks, last),
-        {sink_id: sink_id.removeprefix(_SIDE) for sink_id in sinks if sink_id.startswith(_SIDE)},
+        PipelineTime(graph.watermarks, last),
         host=host,
     )
 
@@ -324,12 +322,32 @@ def _assemble(
     )
 
 
-def _teller(pipeline: Pipeline) -> Callable[[CheckpointEvent], None]:
+def _records(graph: Graph) -> tuple[SchemaRecord, ...]:
+    """The tables as log entries keep them."""
+    return tuple(
+        msgspec.structs.replace(schema.record(), behind_ms=graph.behind_ms.get(table, 0))
+        for table, schema in graph.tables.items()
+    )
+
+
+def _pacing(node: Node, partitions: int, site: Site) -> Pacing:
+    return Pacing(
+        partitions,
+        must_preaggregate=node.plan.must_preaggregate,
+        may_preaggregate=node.plan.may_preaggregate,
+        # With fewer tasks a task would need state that only other hosts have.
+        fixed=not site.one_host,
+    )
+
+
+def _teller(graph: Graph) -> Callable[[CheckpointEvent], None]:
     """Tells user code of checkpoints that are complete."""
 
     def tell(event: CheckpointEvent) -> None:
         if event.error is None:
-            pipeline.source.checkpoint_complete(event.epoch)
+            for node in graph.nodes:
+                if node.result is not None:
+                    node.result.checkpoint_complete(event.epoch)
 
     return tell
 
@@ -367,7 +385,7 @@ def _context(
     sink_id: str,
     claim: int,
     storage: Storage,
-    plan: Plan,
+    graph: Graph,
     frame: DataFrame | None = None,
 ) -> SinkContext:
     def to_dataframe(table: pa.Table) -> DataFrame:
@@ -376,14 +394,14 @@ def _context(
         rows = table.combine_chunks()
         return frame.sparkSession.createDataFrame(rows, spark_schema(table.schema))
 
-    operator = plan.operator
-    side = sink_id.removeprefix(_SIDE) if sink_id.startswith(_SIDE) else None
+    place = graph.sinks[sink_id]
+    operator = place.node.operator
     return SinkContext(
         pipeline=options.name,
         sink=sink_id,
         claim=claim,
         storage=storage,
-        schema=operator.output_schema if side is None else operator.side_schemas[side],
-        key_names=tuple(operator.input_schema.names[1 : operator.key_columns + 1]),
+        schema=place.schema,
+        key_names=tuple(operator.key_names),
         to_dataframe=to_dataframe,
     )

@@ -10,21 +10,23 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.checkpoint.entry import StagedOutput
 from holdfast.errors import CorruptionError
 from holdfast.failpoints import failpoint
-from holdfast.operators.base import Clock, Operator, Place, Session, Update
+from holdfast.operators.base import Clock, Operator, Place, Received, Session, Update
 from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.recovery.storing import store_run
 from holdfast.sinks.base import Stager, StageWriter
+from holdfast.spark.handed import for_others
 from holdfast.spark.spill import Ingest
 from holdfast.spark.task_state import EpochState, segments_within
 from holdfast.state.columns import hash_values
@@ -40,12 +42,15 @@ from holdfast.state.tiers import plan_merge
 from holdfast.state.version import Change
 from holdfast.storage import Storage
 
-__all__ = ["TaskReport", "TaskSpec", "run_task"]
+__all__ = ["BRANCH", "TaskReport", "TaskSpec", "run_task", "work_through"]
 
 logger = logging.getLogger("holdfast.spark")
 
 # A task merges small runs itself; what is larger waits for a background job.
 _INLINE_MERGE_ROWS = 200_000
+_HANDED_ROWS = 100_000
+BRANCH = "_holdfast_branch"
+"""In the input of an operator: which of the feeds of a port a row came by."""
 TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
 
 
@@ -76,6 +81,12 @@ class TaskSpec:
     """Whether there is room for runs that are fetched as a whole."""
     retired: tuple[tuple[str, str], ...] = ()
     """Runs whose local files may go, and on which host ("" for all)."""
+    feeds: tuple[str, ...] = ()
+    """The outputs that go on to other operators ("" is the main one)."""
+    times: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: {"main": ("main",)})
+    """Per port, for each of its feeds, which of the pipeline's watermarks its rows move."""
+    behind_ms: int = 0
+    """How far the operator's time, which its clock has, is behind the pipeline's."""
 
 
 class TaskReport(msgspec.Struct, frozen=True):
@@ -106,13 +117,27 @@ class TaskReport(msgspec.Struct, frozen=True):
     """Size of the runs that were on the host's disk."""
     fetched: tuple[str, ...] = ()
     """Runs that are on the host's disk now and were not before."""
+    operator: str = ""
 
 
 def run_task(spec: TaskSpec, partition: int, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-    """Process one partition of one epoch."""
+    """Process one partition of one epoch, for an operator that hands nothing on."""
+    work = work_through(spec, partition, batches)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            report: TaskReport = end.value
+            return report
+
+
+def work_through(
+    spec: TaskSpec, partition: int, batches: Iterable[pa.RecordBatch]
+) -> Generator[pa.RecordBatch, None, TaskReport]:
+    """Process one partition of one epoch: gives what goes on to other operators, then its report."""
     task = _Task(spec, partition)
     try:
-        return task.run(batches)
+        return (yield from task.run(batches))
     except CorruptionError:
         # Spark will try again: what is bad on this disk must not be found again.
         task.opener.drop_bad()
@@ -139,13 +164,15 @@ class _Task:
             schema.table: segments_within(spec.segments.get(schema.table, ()), self.range)
             for schema in spec.operator.tables
         }
-        self.table_clock = TableClock(spec.clock.processing_time_ms, spec.clock.watermark_ms)
+        # State is seen as rows that are not late may still need it.
+        self.table_clock = TableClock(spec.clock.processing_time_ms, spec.clock.late_ms)
         self.writers: dict[str, LocalRunWriter] = {}
         self.timed: dict[str, list[pa.Table]] = {}
         self.stages: dict[str, StageWriter] = {}
+        self.handed: list[pa.RecordBatch] = []
         spec.folder.mkdir(parents=True, exist_ok=True)
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, TaskReport]:
         spec, epoch = self.spec, self.spec.clock.epoch
         failpoint("task.start")
         operator = spec.operator
@@ -153,13 +180,13 @@ class _Task:
             operator,
             spec.folder,
             spec.memory_bytes,
-            lambda rows: operator.receive(rows, spec.clock),
+            self._received,
         )
         ingest.read(batches)
         self._lap("receive")
         if spec.on_demand:
             self.opener.touching = ingest.rows if spec.keep_fetched else 0
-        totals = _Totals()
+        totals = _Totals(late_rows=ingest.late_rows)
         state = EpochState(
             operator.tables, spec.segments, self.range, self.opener, self.table_clock
         )
@@ -167,7 +194,8 @@ class _Task:
             totals.late_rows += sum(rows.num_rows for rows in late)
             self._stage(name, pa.concat_tables(late))
         if ingest.rows or ingest.control or operator.needs_ticks:
-            self._work(ingest, state, totals)
+            yield from self._work(ingest, state, totals)
+        yield from self._hand_on()
         ingest.close()
         next_due = self._next_due(state)
         self._write_timed()
@@ -200,9 +228,31 @@ class _Task:
             spec.host,
             self.opener.local_bytes,
             tuple(self.opener.fetched),
+            operator.id,
         )
 
-    def _work(self, ingest: Ingest, state: EpochState, totals: _Totals) -> None:
+    def _received(self, rows: pa.Table) -> Iterator[Received]:
+        """What the operator makes of arriving rows, with the names of the pipeline's watermarks."""
+        operator, clock = self.spec.operator, self.spec.clock
+        if BRANCH not in rows.column_names:
+            yield self._named(operator.receive(rows, clock), 0)
+            return
+        branches = rows.column(BRANCH)
+        rows = rows.drop_columns([BRANCH])
+        for branch in pc.unique(branches).to_pylist():
+            chosen = rows.filter(pc.equal(branches, branch))
+            yield self._named(operator.receive(chosen, clock), branch)
+
+    def _named(self, received: Received, branch: int) -> Received:
+        greatest: dict[str, int] = {}
+        for port, ms in received.greatest_ms.items():
+            feeds = self.spec.times.get(port, ())
+            source = feeds[min(branch, len(feeds) - 1)] if feeds else None
+            if source is not None:
+                greatest[source] = max(ms, greatest.get(source, ms))
+        return replace(received, greatest_ms=greatest)
+
+    def _work(self, ingest: Ingest, state: EpochState, totals: _Totals) -> Iterator[pa.RecordBatch]:
         spec = self.spec
         place = Place(self.partition, spec.partitions, self.range)
         session = spec.operator.open(state, spec.clock, place)
@@ -218,6 +268,7 @@ class _Task:
                 for name, side in update.sides.items():
                     self._stage(name, side)
                 self._lap("stage")
+                yield from self._hand_on()
         except BaseException:
             _close_quietly(session)
             raise
@@ -296,13 +347,28 @@ class _Task:
                 times.append(int(later.min()) if len(later) else None)
             known = [ms for ms in times if ms is not None]
             if known:
-                due[schema.timed] = min(known)
+                # Operators have a time of their own; the driver goes by the pipeline's.
+                behind = self.spec.behind_ms if schema.timed == "event" else 0
+                due[schema.timed] = min(known) + behind
         return due
+
+    def _hand_on(self) -> Iterator[pa.RecordBatch]:
+        """Give away what other operators are waiting for."""
+        handed, self.handed = self.handed, []
+        for batch in handed:
+            self._lap("stage")
+            yield batch
+            # Until it is taken, others work.
+            self._lap("hand on")
 
     def _stage(self, output: str, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
         spec = self.spec
+        if output in spec.feeds:
+            self.handed += for_others(spec.operator, spec.feeds, output, rows).to_batches(
+                max_chunksize=_HANDED_ROWS
+            )
         for sink, stager in spec.stagers.items():
             if spec.outputs.get(sink, "") != output:
                 continue

@@ -28,6 +28,16 @@ class TableClock(msgspec.Struct, frozen=True):
     watermark_ms: int | None = None
     """None while there is no watermark: then nothing expires by event time."""
 
+    def behind(self, ms: int) -> TableClock:
+        """The clock of a table whose event time is so far behind the pipeline's.
+
+        >>> TableClock(9, 100).behind(40).watermark_ms
+        60
+        """
+        if not ms or self.watermark_ms is None:
+            return self
+        return TableClock(self.processing_ms, self.watermark_ms - ms)
+
     def now(self, clock: ClockName) -> int | None:
         """The time of one of the clocks, if it has any."""
         return self.processing_ms if clock == "processing" else self.watermark_ms

@@ -90,6 +90,8 @@ class SchemaRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The Arrow schema (hash, keys, values, with field ids), IPC-encoded, in base64."""
     last_id: int = 0
     """The highest column id ever given, if the column that had it is gone."""
+    behind_ms: int = 0
+    """How far the table's event time is behind the pipeline's watermark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class BatchOperator(Operator):
 
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Note the greatest event time, and set late rows apart."""
-        return receive_timed(rows, self.event_time, clock.watermark_ms, self.columns)
+        return receive_timed(rows, self.event_time, clock.late_ms, self.columns)
 
     def update(self, rows: SortedRows, state: StateReader, clock: Clock) -> Update:
         """Look the state of all keys up, let the process work, take its columns."""

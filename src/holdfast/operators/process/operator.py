@@ -124,7 +124,7 @@ class ProcessOperator(Operator):
         control = None
         if self.control is not None:
             rows, control = part_control(rows)
-        marks = {"current": clock.watermark_ms, "previous": clock.previous_watermark_ms}
+        marks = {"current": clock.late_ms, "previous": clock.previous_watermark_ms}
         time = self.event_time.get("main")
         received = receive_timed(rows, time, marks.get(self.late_by), self.columns)
         greatest = dict(received.greatest_ms)

@@ -17,7 +17,8 @@ from holdfast.errors import InputError
 from holdfast.spark.session import configure
 
 if TYPE_CHECKING:
-    from holdfast.stream import Pipeline, ResultStream
+    from holdfast.pipeline import Pipeline
+    from holdfast.stream import ResultStream
 
 __all__ = ["load_program", "new_session"]
 

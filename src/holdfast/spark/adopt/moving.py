@@ -29,7 +29,8 @@ from holdfast.state.version import Change, Version
 from holdfast.storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from holdfast.stream import Pipeline, ResultStream
+    from holdfast.pipeline import Pipeline
+    from holdfast.stream import ResultStream
 
 __all__ = ["Adoption", "adopt"]
 

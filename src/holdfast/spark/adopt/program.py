@@ -18,17 +18,21 @@ from holdfast.operators.base import Operator
 from holdfast.operators.deduplicate import DeduplicateOperator
 from holdfast.operators.process.batch import BatchOperator
 from holdfast.operators.process.operator import ProcessOperator
+from holdfast.sinks import noop
 from holdfast.spark.adopt.aggregate import our_buffers
 from holdfast.spark.adopt.keys import hash_and_keys, unpacked
 from holdfast.spark.adopt.kinds import check_kind
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
 from holdfast.spark.adopt.process import process_tables
 from holdfast.spark.adopt.tables import AdoptedTable
+from holdfast.spark.flow.graph import build_graph
+from holdfast.spark.flow.slices import as_one
 from holdfast.spark.lift import AggregatePlan
 from holdfast.spark.plan import Plan
 
 if TYPE_CHECKING:
-    from holdfast.stream import Pipeline, ResultStream
+    from holdfast.pipeline import Pipeline
+    from holdfast.stream import ResultStream
 
 __all__ = ["Program", "adopted_tables"]
 
@@ -43,14 +47,24 @@ class Program:
 
     @classmethod
     def of(cls, pipeline: Pipeline | ResultStream) -> Program:
-        """That of a pipeline, or of a stream that isn't one yet."""
-        source: Any = pipeline if hasattr(pipeline, "plan") else getattr(pipeline, "source", None)
-        if not hasattr(source, "plan"):
+        """That of a pipeline with one operator, or of a stream that isn't one yet."""
+        whole: Any = pipeline
+        if hasattr(whole, "plan"):
+            # Without a sink the graph has no end; which one it is doesn't matter here.
+            whole = whole.write_to(noop())
+        if not hasattr(whole, "outputs"):
             raise InputError(
                 f"{pipeline!r} has no operator that could take over a state",
                 hint="give a pipeline, or a stream behind aggregate(...) and the like",
             )
-        return cls(source.frame, source.plan(), source.watermarks)
+        graph = build_graph(whole)
+        stateful = [node for node in graph.nodes if node.stateful]
+        if len(stateful) != 1:
+            raise InputError(
+                f"the program has {len(stateful)} operators with state, and the old query one",
+                hint="adopt with the operator alone; further ones may be added at a later start",
+            )
+        return cls(as_one(graph.sources), stateful[0].plan, graph.watermarks)
 
     @property
     def operator(self) -> Operator:

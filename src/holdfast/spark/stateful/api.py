@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TransformWithState", "plan_stateful", "program_for_tests", "spark_watermark"]
 
-_OPERATOR = "process"
 _DELAY = "spark.watermarkDelayMs"
 
 
@@ -72,6 +71,7 @@ def plan_stateful(
     event_time: EventTime | None = None,
     *,
     batch: bool = False,
+    id: str = "process",  # noqa: A002 - the operator's word for it
 ) -> RowPlan:
     """How rows reach a ``StatefulProcessor``, and the operator that runs it.
 
@@ -104,7 +104,7 @@ def plan_stateful(
     columns = columns_of(df)
     initial, initial_keys = _initial(call.initial_state, resolved)
     operator = ProcessOperator(
-        _OPERATOR,
+        id,
         typed,
         columns,
         program,

@@ -64,7 +64,7 @@ def _run(
     within = partition_range(partition, partitions)
     with tempfile.TemporaryDirectory(prefix="holdfast-batch-") as name:
         ingest = Ingest(
-            operator, Path(name), _MEMORY_BYTES, lambda rows: operator.receive(rows, clock)
+            operator, Path(name), _MEMORY_BYTES, lambda rows: (operator.receive(rows, clock),)
         )
         ingest.read(batches)
         opener = RunOpener(Path(name), MemoryStorage("no-state"))

@@ -1,0 +1,209 @@
+"""Streams grouped by key, and the operators on them: aggregates, processes, deduplication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from holdfast.errors import InputError
+from holdfast.stream import ResultStream, Rows, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from holdfast.aggregates import Aggregate
+    from holdfast.operators.process.batch import BatchProcess
+    from holdfast.operators.process.keyed import KeyedProcess
+    from holdfast.operators.process.unkeyed import Process
+    from holdfast.spark.plan import Plan
+
+__all__ = [
+    "AggregatedStream",
+    "ConnectedStream",
+    "DeduplicatedStream",
+    "KeyedStream",
+    "PartitionStream",
+    "ProcessedStream",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedStream:
+    """Rows grouped by key."""
+
+    source: Stream
+    keys: tuple[str | Column, ...]
+
+    def aggregate(self, **aggregates: Aggregate) -> AggregatedStream:
+        """Keep aggregates per key; every epoch puts out the changed keys with their new values."""
+        if not aggregates:
+            raise InputError("aggregate needs at least one aggregate", hint="say n=hf.count()")
+        aggregated = AggregatedStream(self, dict(aggregates))
+        # Planned here once so that a wrong column or type is reported where it was written.
+        aggregated.plan()
+        return aggregated
+
+    def process(
+        self, process: KeyedProcess | BatchProcess, output: object = None
+    ) -> ProcessedStream:
+        """Run user code per key (``KeyedProcess``) or on columns (``BatchProcess``).
+
+        ``output``, the columns put out, may also be declared in the process.
+        """
+        return ProcessedStream(self, process, output).checked()
+
+    def drop_duplicates(self, *, within_watermark: bool = False) -> DeduplicatedStream:
+        """Let the first row of each key through, and no other.
+
+        Keys are remembered for ever, unless the watermark's column is one of them, or
+        ``within_watermark`` says that a key counts only as long as the watermark waits for rows.
+        """
+        stream = DeduplicatedStream(self, within_watermark)
+        stream.plan()
+        return stream
+
+    def connect(self, control: Rows) -> ConnectedStream:
+        """Connect a control stream, whose rows every partition gets."""
+        return ConnectedStream(self, control.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class ConnectedStream:
+    """Rows beside those of a control stream."""
+
+    main: KeyedStream | Stream
+    control: Stream
+
+    def broadcast(
+        self, process: KeyedProcess | Process, output: object = None
+    ) -> ProcessedStream | PartitionStream:
+        """Run a process whose broadcast state the control stream updates."""
+        if isinstance(self.main, Stream):
+            return PartitionStream(self.main, process, output, self.control).checked()  # type: ignore[arg-type]
+        return ProcessedStream(self.main, process, output, self.control).checked()  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class AggregatedStream(ResultStream):
+    """Changed keys with their new values, epoch by epoch."""
+
+    kind: ClassVar[str] = "aggregate"
+    keyed: KeyedStream
+    aggregates: dict[str, Aggregate]
+    name: str | None = None
+
+    @property
+    def inputs(self) -> tuple[Stream, ...]:
+        """See :attr:`ResultStream.inputs`."""
+        return (self.keyed.source,)
+
+    @property
+    def timed(self) -> bool:
+        """An aggregate over everything has no time."""
+        return False
+
+    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+        """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.lift import plan_aggregate
+
+        return plan_aggregate(
+            self.keyed.source.df, id or self.label, self.keyed.keys, self.aggregates
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessedStream(ResultStream):
+    """What a process puts out, epoch by epoch."""
+
+    kind: ClassVar[str] = "process"
+    keyed: KeyedStream
+    process_: KeyedProcess | BatchProcess
+    output: object = None
+    control: Stream | None = None
+    name: str | None = None
+
+    def checked(self) -> ProcessedStream:
+        """Itself, if it can be planned."""
+        self.plan()
+        return self
+
+    @property
+    def inputs(self) -> tuple[Stream, ...]:
+        """See :attr:`ResultStream.inputs`."""
+        return (self.keyed.source, *([self.control] if self.control else []))
+
+    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+        """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.process import plan_process
+
+        return plan_process(id or self.label, self.keyed, self.process_, self.output, self.control)
+
+    def checkpoint_complete(self, epoch: int) -> None:
+        """Tell the process."""
+        self.process_.checkpoint_complete(epoch)
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionStream(ResultStream):
+    """What a process without a key puts out, epoch by epoch."""
+
+    kind: ClassVar[str] = "process"
+    source: Stream
+    process_: Process
+    output: object = None
+    control: Stream | None = None
+    name: str | None = None
+
+    def checked(self) -> PartitionStream:
+        """Itself, if it can be planned."""
+        self.plan()
+        return self
+
+    @property
+    def inputs(self) -> tuple[Stream, ...]:
+        """See :attr:`ResultStream.inputs`."""
+        return (self.source, *([self.control] if self.control else []))
+
+    @property
+    def timed(self) -> bool:
+        """A process without a key has no event time."""
+        return False
+
+    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+        """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.process import plan_unkeyed
+
+        return plan_unkeyed(id or self.label, self.source, self.process_, self.output, self.control)
+
+    def checkpoint_complete(self, epoch: int) -> None:
+        """Tell the process."""
+        self.process_.checkpoint_complete(epoch)
+
+
+@dataclass(frozen=True, eq=False)
+class DeduplicatedStream(ResultStream):
+    """The first row of every key, epoch by epoch."""
+
+    kind: ClassVar[str] = "deduplicate"
+    keyed: KeyedStream
+    within_watermark: bool = False
+    name: str | None = None
+
+    @property
+    def inputs(self) -> tuple[Stream, ...]:
+        """See :attr:`ResultStream.inputs`."""
+        return (self.keyed.source,)
+
+    @property
+    def result_time(self) -> str | None:
+        """The rows' own time."""
+        mark = self.keyed.source.watermark
+        return mark.column if mark else None
+
+    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+        """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.deduplicate import plan_deduplicate
+
+        return plan_deduplicate(
+            id or self.label, self.keyed, within_watermark=self.within_watermark
+        )

@@ -1,0 +1,121 @@
+"""Whole pipelines: streams and their sinks, ready to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.coordinator import CheckpointEvent
+    from holdfast.sinks.base import Sink
+    from holdfast.spark.query import Query
+    from holdfast.stream import Stream
+
+__all__ = ["Pipeline", "Written", "pipeline"]
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """A stream and the sinks it goes to."""
+
+    stream: Stream
+    sinks: tuple[Sink, ...]
+    side_outputs: dict[str, Sink] = field(default_factory=dict)
+    """Sinks for the side outputs of the operator whose results the stream has."""
+
+
+def pipeline(*parts: Pipeline) -> Pipeline:
+    """Several pipelines as one: one Spark query, one checkpoint, whatever they share run once.
+
+    >>> import holdfast as hf
+    >>> def both(counts: hf.ResultStream, totals: hf.ResultStream) -> hf.Pipeline:
+    ...     return hf.pipeline(counts.write_to(hf.sinks.noop()), totals.write_to(hf.sinks.noop()))
+    """
+    if not parts:
+        raise InputError("a pipeline needs a stream", hint="give what write_to(...) returned")
+    return Pipeline(tuple(written for part in parts for written in part.outputs))
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A whole pipeline, ready to start."""
+
+    outputs: tuple[Written, ...]
+
+    def explain(self) -> str:
+        """The operators with their state, keys and watermarks, and the Spark stages they become."""
+        from holdfast.spark.flow.explain import explain
+        from holdfast.spark.flow.graph import build_graph
+
+        return explain(build_graph(self))
+
+    def start(
+        self,
+        name: str,
+        checkpoint_dir: str | Path,
+        *,
+        checkpoint_interval: str | float | None = "10 s",
+        trigger: str | float = "0 s",
+        partitions: int | None = None,
+        durability: str = "checkpoint",
+        keep_last: int = 10,
+        keep_for: str | float | None = None,
+        max_ahead_bytes: int = 2 << 30,
+        max_ahead: str | float = "10 minutes",
+        memory_bytes: int = 256 << 20,
+        local_dir: str | Path | None = None,
+        local_limit_bytes: int | None = None,
+        from_entry: int | None = None,
+        drop_state: Sequence[str] = (),
+        clock: Callable[[], int] | None = None,
+        on_checkpoint: Callable[[CheckpointEvent], None]
+        | Sequence[Callable[[CheckpointEvent], None]] = (),
+    ) -> Query:
+        """Start, or continue from the last checkpoint in ``checkpoint_dir``.
+
+        - ``checkpoint_interval``: how often; None means only when asked and at the end.
+        - ``trigger``: time between epochs, ``"available-now"`` (process what is there, end with a
+          checkpoint) or ``"manual"`` (one epoch per ``query.step()``, for tests).
+        - ``partitions``: most tasks per epoch; it may change between two starts.
+        - ``durability="epoch"`` writes the log entry before Spark hears that the epoch is done.
+        - ``keep_last``, ``keep_for``: which checkpoints are retained.
+        - ``max_ahead_bytes``, ``max_ahead``: how far processing may run ahead of the log.
+        - ``memory_bytes``: what a task may hold of an epoch's rows before it spills.
+        - ``local_dir``: where each host keeps its copy of state, ideally across restarts. A tmpfs or
+          a mount of persistent memory works as well: files are memory-mapped.
+        - ``local_limit_bytes``: how much of it state may take on each host; what was changed longest
+          ago is then read from checkpoint storage, block by block.
+        - ``drop_state``: names of operators whose state the log still has and the program no longer
+          wants: it is left behind.
+        - ``from_entry``: start from this older log entry instead of the last.
+        - ``clock``: gives processing time in ms since 1970; by default the driver's own clock.
+        - ``on_checkpoint``: called when a checkpoint is complete or has failed.
+        """
+        from holdfast.spark.options import Options
+        from holdfast.spark.start import start_pipeline
+
+        callbacks = (on_checkpoint,) if callable(on_checkpoint) else tuple(on_checkpoint)
+        options = Options.checked(
+            name=name,
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_interval=checkpoint_interval,
+            trigger=trigger,
+            partitions=partitions,
+            durability=durability,
+            keep_last=keep_last,
+            keep_for=keep_for,
+            max_ahead_bytes=max_ahead_bytes,
+            max_ahead=max_ahead,
+            memory_bytes=memory_bytes,
+            local_dir=local_dir,
+            local_limit_bytes=local_limit_bytes,
+            from_entry=from_entry,
+            drop_state=tuple(drop_state),
+            clock=clock,
+            on_checkpoint=callbacks,
+        )
+        return start_pipeline(self, options)

@@ -1,0 +1,86 @@
+"""The end of a stream that no operator writes out itself: rows go through a task to their sinks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from holdfast.errors import InternalError
+from holdfast.operators.base import Operator
+from holdfast.spark.pacing import Shape
+from holdfast.spark.preaggregate import Preaggregated
+from holdfast.spark.rows import columns_of
+from holdfast.state.schema import TableSchema
+
+__all__ = ["EmitOperator", "EmitPlan"]
+
+
+class EmitOperator(Operator):
+    """Puts out what comes in."""
+
+    def __init__(self, id: str, schema: pa.Schema) -> None:  # noqa: A002
+        self.id = id
+        self._schema = schema
+
+    @property
+    def tables(self) -> tuple[TableSchema, ...]:
+        """None."""
+        return ()
+
+    @property
+    def key_columns(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def key_names(self) -> list[str]:
+        """None."""
+        return []
+
+    @property
+    def input_schema(self) -> pa.Schema:
+        """The columns of the stream."""
+        return self._schema
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The same."""
+        return self._schema
+
+    def describe(self) -> str:
+        """Nothing that a restart could miss."""
+        return "emit"
+
+
+class EmitPlan:
+    """Rows stay where they are."""
+
+    ports = ("main",)
+    may_preaggregate = False
+    must_preaggregate = False
+
+    def __init__(self, id: str, df: DataFrame) -> None:  # noqa: A002
+        self._id = id
+        self._df = df
+
+    @cached_property
+    def operator(self) -> Operator:
+        """The operator."""
+        return EmitOperator(self._id, pa.schema(columns_of(self._df)))
+
+    def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
+        """The rows as they are."""
+        del first, port
+        return frame
+
+    def preaggregate(self, frame: DataFrame) -> Preaggregated:
+        """Not possible."""
+        del frame
+        raise InternalError("rows for a sink can't be grouped")
+
+    def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
+        """The rows where they are."""
+        del shape
+        return frame

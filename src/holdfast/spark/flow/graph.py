@@ -1,0 +1,333 @@
+"""A pipeline as a graph: sources, operators in the order they run, and sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from holdfast.checkpoint.time import Watermark
+from holdfast.errors import InputError, InternalError
+from holdfast.operators.base import Operator
+from holdfast.sinks.base import Sink
+from holdfast.spark.flow.emit import EmitPlan
+from holdfast.spark.plan import Plan
+from holdfast.state.schema import TableSchema
+
+if TYPE_CHECKING:
+    from holdfast.pipeline import Pipeline, Written
+    from holdfast.stream import Branch, ResultStream, Stream, WatermarkSpec
+
+__all__ = ["Feed", "Graph", "Node", "SinkPlace", "build_graph"]
+
+Steps = tuple[Callable[[DataFrame], DataFrame], ...]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Rows of a source, or of an operator's output, on their way to an operator."""
+
+    source: int | None
+    """The source's number; None if the rows are of a node."""
+    node: str
+    output: str
+    steps: Steps
+    time: str | None
+    """Which of the pipeline's watermarks follows these rows."""
+
+
+@dataclass
+class Node:
+    """An operator in its place."""
+
+    id: str
+    plan: Plan
+    ports: tuple[tuple[Feed, ...], ...]
+    """For each of the plan's ports what feeds it."""
+    derived: bool
+    """Whether it reads other operators' results."""
+    behind_ms: int
+    """How far its time is behind the pipeline's watermark."""
+    result: ResultStream | None
+    readers: dict[str, int] = field(default_factory=dict)
+    """How many feeds read each of its outputs ("" for the main one)."""
+    sinks: dict[str, str] = field(default_factory=dict)
+    """Which sinks get which of its outputs."""
+
+    @property
+    def operator(self) -> Operator:
+        """The operator."""
+        return self.plan.operator
+
+    @property
+    def stateful(self) -> bool:
+        """Whether it has state."""
+        return bool(self.operator.tables)
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        """The outputs that other nodes read."""
+        return tuple(self.readers)
+
+    def schema(self, output: str) -> pa.Schema:
+        """The columns of an output."""
+        return self.operator.side_schemas[output] if output else self.operator.output_schema
+
+
+@dataclass(frozen=True)
+class SinkPlace:
+    """A sink, and what it gets."""
+
+    sink: Sink
+    node: Node
+    output: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns it gets."""
+        return self.node.schema(self.output)
+
+
+@dataclass
+class Graph:
+    """A whole pipeline."""
+
+    sources: list[DataFrame]
+    nodes: list[Node]
+    """In an order in which every node comes behind those it reads."""
+    sinks: dict[str, SinkPlace]
+    watermarks: dict[str, Watermark]
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators that have state."""
+        return [node.operator for node in self.nodes if node.stateful]
+
+    @property
+    def tables(self) -> dict[str, TableSchema]:
+        """All state tables by name."""
+        return {schema.table: schema for op in self.operators for schema in op.tables}
+
+    @property
+    def behind_ms(self) -> dict[str, int]:
+        """Per table how far its time is behind the pipeline's watermark, if it is."""
+        return {
+            schema.table: node.behind_ms
+            for node in self.nodes
+            for schema in node.operator.tables
+            if node.behind_ms
+        }
+
+    @property
+    def needs_ticks(self) -> bool:
+        """Whether epochs without rows can change something."""
+        return any(node.operator.needs_ticks for node in self.nodes)
+
+    def node(self, id: str) -> Node:  # noqa: A002
+        """The node of this name."""
+        return next(node for node in self.nodes if node.id == id)
+
+
+def build_graph(pipeline: Pipeline) -> Graph:
+    """Put a pipeline's operators in order, name them, and find out what they read.
+
+    Every operator is planned anew; no Spark job runs.
+    """
+    results = _in_order(pipeline)
+    ids = _names(results)
+    builder = _Builder(ids, _sources(pipeline, results))
+    for result in results:
+        builder.add(result)
+    for number, written in enumerate(pipeline.outputs):
+        builder.write(number, written)
+    return builder.graph
+
+
+def _in_order(pipeline: Pipeline) -> list[ResultStream]:
+    """All operators that lead to a sink, each behind those it reads."""
+    done: dict[int, ResultStream] = {}
+    open_: set[int] = set()
+
+    def visit(result: ResultStream) -> None:
+        if id(result) in done:
+            return
+        if id(result) in open_:
+            raise InputError(
+                f"operator {result.label!r} reads its own results",
+                hint="rows that go round go through stream.iterate(body)",
+            )
+        open_.add(id(result))
+        for stream in result.inputs:
+            for above in _origins(stream):
+                visit(above)
+        done[id(result)] = result
+
+    for written in pipeline.outputs:
+        for result in _origins(written.stream):
+            visit(result)
+    return list(done.values())
+
+
+def _origins(stream: Stream) -> Iterator[ResultStream]:
+    from holdfast.stream import Output
+
+    for branch in stream.branches:
+        if isinstance(branch.origin, Output):
+            yield branch.origin.of
+
+
+def _names(results: list[ResultStream]) -> dict[int, str]:
+    """A name for every operator: its own, or that of its kind with a number."""
+    taken: set[str] = set()
+    for result in results:
+        if result.name is None:
+            continue
+        if result.name in taken:
+            raise InputError(
+                f"two operators are named {result.name!r}",
+                hint="state is found by name: give each its own with .named(...)",
+            )
+        taken.add(result.name)
+    ids = {}
+    for result in results:
+        name, number = result.name or result.kind, 1
+        while result.name is None and name in taken:
+            number += 1
+            name = f"{result.kind}-{number}"
+        taken.add(name)
+        ids[id(result)] = name
+    return ids
+
+
+@dataclass(frozen=True)
+class _Sourced:
+    """A source as the query reads it."""
+
+    index: int
+    whole: bool
+    """Whether the steps behind it are part of the streamed DataFrame."""
+
+
+def _sources(
+    pipeline: Pipeline, results: list[ResultStream]
+) -> tuple[list[DataFrame], dict[int, _Sourced]]:
+    """The DataFrames that the query streams, and which is whose.
+
+    A source with one reader is streamed with the steps behind it, so that Spark reads only what they
+    need; one with several is streamed as it was given, and each reader's steps are taken in every
+    epoch.
+    """
+    from holdfast.stream import Source
+
+    streams = [s for result in results for s in result.inputs]
+    streams += [written.stream for written in pipeline.outputs]
+    ends: dict[int, list[Branch]] = {}
+    for stream in streams:
+        for branch in stream.branches:
+            if isinstance(branch.origin, Source):
+                ends.setdefault(id(branch.origin), []).append(branch)
+    frames: list[DataFrame] = []
+    known: dict[int, _Sourced] = {}
+    for origin, branches in ends.items():
+        whole = len({id(branch.df) for branch in branches}) == 1
+        first = branches[0]
+        assert isinstance(first.origin, Source)
+        known[origin] = _Sourced(len(frames), whole)
+        frames.append(first.df if whole else first.origin.df)
+    return frames, known
+
+
+class _Builder:
+    def __init__(
+        self, ids: dict[int, str], sources: tuple[list[DataFrame], dict[int, _Sourced]]
+    ) -> None:
+        frames, self.sources = sources
+        self.ids = ids
+        self.graph = Graph(frames, [], {}, {})
+        self.times: dict[tuple[int, WatermarkSpec], str] = {}
+        self.nodes: dict[str, Node] = {}
+
+    def add(self, result: ResultStream) -> None:
+        """Plan an operator."""
+        plan = result.plan(self.ids[id(result)])
+        derived = any(stream.derived for stream in result.inputs)
+        behind = max(stream.behind_ms for stream in result.inputs)
+        ports = tuple(
+            tuple(self._feed(branch, port, timed=result.timed) for branch in stream.branches)
+            for stream, port in zip(result.inputs, plan.ports, strict=True)
+        )
+        self._node(Node(self.ids[id(result)], plan, ports, derived, behind, result))
+
+    def write(self, number: int, written: Written) -> None:
+        """Attach sinks: to the operator itself, or behind the steps that its results take."""
+        from holdfast.stream import Output
+
+        branches = written.stream.branches
+        origin = branches[0].origin
+        if len(branches) == 1 and isinstance(origin, Output) and not branches[0].steps:
+            node, output = self.nodes[self.ids[id(origin.of)]], origin.name
+        else:
+            emit = EmitPlan(f"emit-{number}", written.stream.df)
+            ports = tuple(self._feed(branch, "main", timed=False) for branch in branches)
+            node, output = Node(emit.operator.id, emit, (ports,), True, 0, None), ""
+            self._node(node)
+        for sink in written.sinks:
+            self._sink(f"sink-{self._count()}", sink, node, output)
+        for name, sink in written.side_outputs.items():
+            place = f"side-{name}"
+            if place in self.graph.sinks:
+                place = f"side-{node.id}-{name}"
+            self._sink(place, sink, node, name)
+
+    def _count(self) -> int:
+        return sum(sink.startswith("sink-") for sink in self.graph.sinks)
+
+    def _sink(self, place: str, sink: Sink, node: Node, output: str) -> None:
+        if any(known.sink is sink for known in self.graph.sinks.values()):
+            raise InputError(
+                f"the sink {sink.describe()} is used twice",
+                hint="union the streams that should go there, or make two sinks",
+            )
+        node.sinks[place] = output
+        self.graph.sinks[place] = SinkPlace(sink, node, output)
+
+    def _node(self, node: Node) -> None:
+        self.graph.nodes.append(node)
+        self.nodes[node.id] = node
+
+    def _feed(self, branch: Branch, port: str, *, timed: bool) -> Feed:
+        from holdfast.stream import Source
+
+        if isinstance(branch.origin, Source):
+            source = self.sources[id(branch.origin)]
+            steps = () if source.whole else branch.steps
+            time = None
+            if timed and branch.watermark is not None:
+                time = self._time(source.index, branch.watermark, port)
+            return Feed(source.index, "", "", steps, time)
+        node = self.nodes.get(self.ids.get(id(branch.origin.of), ""))
+        if node is None:
+            raise InternalError(f"operator {branch.origin.of.label!r} is read before it is planned")
+        node.readers[branch.origin.name] = node.readers.get(branch.origin.name, 0) + 1
+        return Feed(None, node.id, branch.origin.name, branch.steps, None)
+
+    def _time(self, source: int, spec: WatermarkSpec, port: str) -> str:
+        """The name of a source's watermark: logs of pipelines with one operator have these."""
+        known = self.times.get((source, spec))
+        if known is not None:
+            return known
+        name = "control" if port == "control" else "main" if not self.times else f"source-{source}"
+        while name in self.graph.watermarks:
+            name += f"-{spec.column}"
+        self.times[source, spec] = name
+        self.graph.watermarks[name] = Watermark(spec.delay_ms, spec.idle_ms)
+        return name
+
+
+def times_of(node: Node) -> Mapping[str, tuple[str | None, ...]]:
+    """Per port of a node the watermarks that its feeds' rows move."""
+    ports = zip(node.plan.ports, node.ports, strict=True)
+    return {port: tuple(feed.time for feed in feeds) for port, feeds in ports}

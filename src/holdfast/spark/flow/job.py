@@ -1,0 +1,176 @@
+"""One Spark job for one attempt at an epoch: every operator a stage, its results the input of others.
+
+A stage's tasks run an operator on their partition, write its state and its sinks' output, and hand on
+what other operators read. Results that have several readers go through a shuffle that all of them
+read: Spark computes the stage before it once per job, and its state is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.util import PythonEvalType
+
+from holdfast.spark.flow.emit import EmitOperator
+from holdfast.spark.flow.emitting import emit_rows
+from holdfast.spark.flow.graph import Feed, Graph, Node
+from holdfast.spark.handed import OUTPUT, handed_schema, struct_name
+from holdfast.spark.pacing import Shape
+from holdfast.spark.placed import Placer, task_host, task_partition
+from holdfast.spark.task import BRANCH, TaskSpec, work_through
+from holdfast.spark.types import spark_schema
+
+__all__ = ["EpochJob", "NodeJob"]
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_NOTHING = StructType([StructField("nothing", IntegerType())])
+_PARTITION = "_holdfast_partition"
+
+
+@dataclass
+class NodeJob:
+    """A node's part of the job."""
+
+    node: Node
+    shape: Shape
+    make_spec: Callable[[int], TaskSpec]
+    """The specification of its tasks, of which there are so many."""
+    spec: TaskSpec | None = None
+    source_rows: list[Callable[[], int]] = field(default_factory=list)
+    """If rows were grouped before they were sent: how many there were."""
+
+    @property
+    def partitions(self) -> int:
+        """How many tasks it has."""
+        assert self.spec is not None
+        return self.spec.partitions
+
+
+@dataclass
+class EpochJob:
+    """Builds the job of an attempt at an epoch."""
+
+    graph: Graph
+    sources: Sequence[DataFrame]
+    """The rows of each source."""
+    parts: dict[str, NodeJob]
+    placer: Placer
+    hosts: Sequence[str | None]
+    """Where partitions run; none if there is only one place."""
+    accumulator: Accumulator[list[bytes]]
+    first: bool
+    """Whether no epoch was before."""
+    _results: dict[str, DataFrame] = field(default_factory=dict)
+
+    def build(self) -> Any:
+        """The job as an RDD of the JVM's: counting it runs everything."""
+        ends = []
+        for node in self.graph.nodes:
+            result = self._run(self.parts[node.id])
+            if node.feeds:
+                self._results[node.id] = self._shared(result, node)
+            else:
+                ends.append(result._jdf)
+        return reduce(lambda a, b: a.union(b), ends).queryExecution().toRdd()
+
+    def _run(self, part: NodeJob) -> DataFrame:
+        node, plan = part.node, part.node.plan
+        frame = self._lifted(part)
+        names = list(node.operator.input_schema.names)
+        if BRANCH in frame.columns:
+            names.append(BRANCH)
+        if node.stateful:
+            frame, partitions = plan.partitioned(frame, part.shape), part.shape.partitions
+        else:
+            frame, partitions = _planned(frame)
+        hosts = self.hosts if node.stateful else ()
+        if hosts or len(self.graph.nodes) > 1:
+            frame = self.placer.frame(frame, hosts, node.id)
+        part.spec = part.make_spec(partitions)
+        schema = _NOTHING
+        if node.feeds:
+            schema = spark_schema(handed_schema(node.operator, node.feeds))
+        return _map_in_arrow(frame, names, _task_function(part.spec, self.accumulator), schema)
+
+    def _lifted(self, part: NodeJob) -> DataFrame:
+        """The rows of all feeds of all ports, as the operator takes them."""
+        plan, frames = part.node.plan, []
+        several = any(len(feeds) > 1 for feeds in part.node.ports)
+        for port, feeds in enumerate(part.node.ports):
+            for branch, feed in enumerate(feeds):
+                frame = self._frame(feed)
+                if part.shape.preaggregate:
+                    grouped = plan.preaggregate(frame)
+                    part.source_rows.append(grouped.source_rows)
+                    frame = grouped.frame
+                else:
+                    # What comes before all other rows comes by one feed only.
+                    first = self.first and not branch
+                    frame = plan.lift(frame, first=first, port=port)
+                if several and part.node.stateful:
+                    frame = frame.withColumn(BRANCH, F.lit(branch).cast("byte"))
+                frames.append(frame)
+        return reduce(lambda a, b: a.unionAll(b), frames)
+
+    def _frame(self, feed: Feed) -> DataFrame:
+        if feed.source is not None:
+            frame = self.sources[feed.source]
+        else:
+            node = self.graph.node(feed.node)
+            frame = self._results[node.id]
+            if len(node.feeds) > 1:
+                number = node.feeds.index(feed.output)
+                frame = frame.filter(F.col(OUTPUT) == number).select(f"{struct_name(number)}.*")
+        for step in feed.steps:
+            frame = step(frame)
+        return frame
+
+    def _shared(self, result: DataFrame, node: Node) -> DataFrame:
+        """The same rows, such that several readers don't have them computed several times."""
+        if sum(node.readers.values()) == 1:
+            return result
+        partitions = self.parts[node.id].partitions
+        placed = result.withColumn(_PARTITION, F.spark_partition_id())
+        shuffled = placed.repartitionById(partitions, F.col(_PARTITION)).drop(_PARTITION)
+        return _planned(shuffled)[0]
+
+
+def _planned(frame: DataFrame) -> tuple[DataFrame, int]:
+    """The same rows with their plan made, once for whoever reads them, and in how many partitions."""
+    rdd = frame._jdf.queryExecution().toRdd()
+    session = frame.sparkSession
+    made = session._jsparkSession.internalCreateDataFrame(rdd, frame._jdf.schema(), False)
+    return DataFrame(made, session), int(rdd.getNumPartitions())
+
+
+def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> ArrowFunction:
+    run = emit_rows if isinstance(spec.operator, EmitOperator) else work_through
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        here = replace(spec, host=task_host() or spec.host)
+        report = yield from run(here, task_partition(spec.operator.id), batches)
+        accumulator.add([msgspec.json.encode(report)])
+
+    return task
+
+
+def _map_in_arrow(
+    frame: DataFrame, names: list[str], task: ArrowFunction, schema: StructType
+) -> DataFrame:
+    """``frame.mapInArrow(task)`` without a look-up in the JVM per column, and for any names."""
+    make_udf: Any = pandas_udf  # its declared types leave out this kind, as PySpark notes itself
+    function = make_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    columns = [F.col("`" + name.replace("`", "``") + "`") for name in names]
+    made = frame._jdf.mapInArrow(function(*columns)._jc, False, None)
+    return DataFrame(made, frame.sparkSession)

@@ -1,0 +1,92 @@
+"""The rows of each source of a query, out of the one batch that Spark hands over.
+
+Several sources are one query: a union, in which each row lies in a column of its source. A batch is an
+RDD whose first partitions are those of the first source, then those of the second, and so on, so a
+source's rows are had by reading its partitions alone. Should Spark have made something else of the
+union, all rows are read and the others' left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+from holdfast.spark.placed import pruned
+
+__all__ = ["SOURCE_NUMBER", "as_one", "split"]
+
+SOURCE_NUMBER = "_holdfast_source_number"
+_UNION = "org.apache.spark.rdd.UnionRDD"
+
+
+def as_one(sources: Sequence[DataFrame]) -> DataFrame:
+    """The streams of a pipeline as the one that Spark runs."""
+    if len(sources) == 1:
+        return sources[0]
+    parts = []
+    for number, source in enumerate(sources):
+        columns = [
+            F.struct(*(F.col(_quoted(name)) for name in source.columns)).alias(_name(number))
+            if other == number
+            else F.lit(None).cast(frame.schema).alias(_name(other))
+            for other, frame in enumerate(sources)
+        ]
+        parts.append(source.select(F.lit(number).alias(SOURCE_NUMBER), *columns))
+    union = parts[0]
+    for part in parts[1:]:
+        union = union.unionAll(part)
+    return union
+
+
+def split(batch: DataFrame, sources: int, *, ticks: bool) -> list[DataFrame]:
+    """The rows of each source in a batch of :func:`as_one`, which may have ticks beside them."""
+    if sources == 1:
+        return [batch]
+    counts = _partitions(batch, sources + ticks)
+    if counts is None:
+        return [
+            batch.filter(F.col(SOURCE_NUMBER) == number).select(f"{_name(number)}.*")
+            for number in range(sources)
+        ]
+    ends = list(accumulate(counts))
+    rdd = batch._jdf.queryExecution().analyzed().rdd()
+    frames = []
+    for number in range(sources):
+        part = pruned(batch, rdd, ends[number] - counts[number], ends[number])
+        wrong = F.raise_error(F.lit("a partition has rows of another source than was expected"))
+        rows = F.when(F.col(SOURCE_NUMBER) == number, F.col(_name(number))).otherwise(
+            wrong.cast(batch.schema[_name(number)].dataType)
+        )
+        frames.append(part.select(rows.alias("rows")).select("rows.*"))
+    return frames
+
+
+def _partitions(batch: DataFrame, expected: int) -> list[int] | None:
+    """How many partitions of the batch are of each part of the union; None if that can't be told."""
+    plan = batch._jdf.queryExecution().analyzed()
+    if plan.nodeName() != "LogicalRDD":
+        return None
+    rdd: Any = plan.rdd()
+    total = rdd.getNumPartitions()
+    while rdd.getClass().getName() != _UNION:
+        above = rdd.dependencies()
+        if above.size() != 1:
+            return None
+        rdd = above.head().rdd()
+    parts = rdd.rdds()
+    if parts.size() != expected:
+        return None
+    counts = [int(parts.apply(i).getNumPartitions()) for i in range(expected)]
+    return counts if sum(counts) == total else None
+
+
+def _name(number: int) -> str:
+    return f"s{number}"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
