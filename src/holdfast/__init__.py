@@ -45,6 +45,7 @@ from holdfast.errors import (
     ProcessingError,
     StorageError,
 )
+from holdfast.joins import JoinedStream, VersionedStream
 from holdfast.keyed import (
     AggregatedStream,
     ConnectedStream,
@@ -66,6 +67,17 @@ from holdfast.operators.process.keyed import Context, KeyedProcess
 from holdfast.operators.process.unkeyed import OperatorList, Process, UnionList
 from holdfast.pipeline import Pipeline, pipeline
 from holdfast.stream import ResultStream, Stream, configure, stream
+from holdfast.tops import TopStream
+from holdfast.windows import (
+    AppliedStream,
+    WindowedStream,
+    WindowResultStream,
+    global_window,
+    session,
+    sliding,
+    trigger,
+    tumbling,
+)
 
 if TYPE_CHECKING:
     from holdfast.spark.adopt import Adoption
@@ -95,6 +107,7 @@ __all__ = [
     "Aggregate",
     "AggregatedStream",
     "AggregatingState",
+    "AppliedStream",
     "BatchProcess",
     "BatchResult",
     "BroadcastState",
@@ -109,6 +122,7 @@ __all__ = [
     "HoldfastError",
     "InputError",
     "InternalError",
+    "JoinedStream",
     "KeyedBatch",
     "KeyedProcess",
     "KeyedStream",
@@ -124,8 +138,12 @@ __all__ = [
     "ResultStream",
     "StorageError",
     "Stream",
+    "TopStream",
     "UnionList",
     "ValueState",
+    "VersionedStream",
+    "WindowResultStream",
+    "WindowedStream",
     "adopt",
     "any_value",
     "approx_count_distinct",
@@ -137,17 +155,22 @@ __all__ = [
     "configure",
     "count",
     "first",
+    "global_window",
     "last",
     "max",
     "min",
     "pipeline",
+    "session",
     "sinks",
+    "sliding",
     "stddev",
     "stddev_pop",
     "stddev_samp",
     "stream",
     "sum",
     "testing",
+    "trigger",
+    "tumbling",
     "var_pop",
     "var_samp",
     "variance",

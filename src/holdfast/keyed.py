@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from holdfast.errors import InputError
 from holdfast.stream import ResultStream, Rows, Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column
 
     from holdfast.aggregates import Aggregate
     from holdfast.operators.process.batch import BatchProcess
     from holdfast.operators.process.keyed import KeyedProcess
     from holdfast.operators.process.unkeyed import Process
+    from holdfast.operators.window.spec import Output as WindowOutput
+    from holdfast.operators.window.spec import Trigger, WindowSpec
     from holdfast.spark.plan import Plan
+    from holdfast.tops import TopStream
+    from holdfast.windows import WindowedStream
 
 __all__ = [
     "AggregatedStream",
@@ -59,6 +65,42 @@ class KeyedStream:
         ``within_watermark`` says that a key counts only as long as the watermark waits for rows.
         """
         stream = DeduplicatedStream(self, within_watermark)
+        stream.plan()
+        return stream
+
+    def window(
+        self, window: WindowSpec, *, trigger: Trigger | None = None, output: WindowOutput = "append"
+    ) -> WindowedStream:
+        """Cut each key's rows into windows by event time.
+
+        ``window`` is ``hf.tumbling(size)``, ``hf.sliding(size, slide)``, ``hf.session(gap)`` or
+        ``hf.global_window()``. With the output ``append`` a result goes out when the watermark has
+        passed its window, and as ``hf.trigger(...)`` says; with ``update`` in every epoch that
+        changes it; with ``retract`` as well, with what was put out before taken back.
+        """
+        from holdfast.windows import windowed
+
+        return windowed(self.source, self.keys, window, trigger, output)
+
+    def top(
+        self,
+        n: int,
+        by: str | tuple[str, str] | Sequence[str | tuple[str, str]],
+        *,
+        rank: str | None = None,
+        output: Literal["append", "retract"] = "retract",
+        until: str | None = None,
+    ) -> TopStream:
+        """Keep of each key the first ``n`` rows by some columns: ``by=[("price", "desc"), "ts"]``.
+
+        The output says what changes: a column ``change`` is 1 for rows that come in and -1 for those
+        that leave. ``until`` names a key column with a time, such as ``window_end``: state is freed
+        when the watermark reaches it, and with ``output="append"`` the rows go out then, once.
+        ``rank`` names a column for the row's place.
+        """
+        from holdfast.tops import TopStream, parse_order
+
+        stream = TopStream(self, n, parse_order(by), rank, output, until)
         stream.plan()
         return stream
 

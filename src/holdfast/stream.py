@@ -6,24 +6,31 @@ Thin on purpose: these objects only remember what was said. The work is in the r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
+from holdfast.spark.flow.branch import Branch, Output, Source, WatermarkSpec, watermark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from typing_extensions import Self
 
     from holdfast.grouped import GroupedStream
+    from holdfast.joins import JoinedStream, VersionedStream
     from holdfast.keyed import ConnectedStream, KeyedStream, PartitionStream
+    from holdfast.operators.join.interval import JoinKind
+    from holdfast.operators.join.versioned import VersionedKind
     from holdfast.operators.process.unkeyed import Process
+    from holdfast.operators.window.spec import Output as WindowOutput
+    from holdfast.operators.window.spec import Trigger, WindowSpec
     from holdfast.pipeline import Pipeline
     from holdfast.sinks.base import Sink
     from holdfast.spark.plan import Plan
+    from holdfast.windows import WindowedStream
 
 __all__ = [
     "Branch",
@@ -72,71 +79,7 @@ def stream(df: DataFrame) -> Stream:
     check_session(df.sparkSession)
     if df.isStreaming:
         check_stream(df)
-    return Stream((Branch(Source(df), df, (), _watermark_of(df)),))
-
-
-def _watermark_of(df: DataFrame) -> WatermarkSpec | None:
-    """The watermark that ``df.withWatermark`` was given: Holdfast keeps it itself."""
-    from holdfast.spark.stateful.api import spark_watermark
-
-    found = spark_watermark(df)
-    return None if found is None else WatermarkSpec(found[0], found[1], 0, None)
-
-
-@dataclass(frozen=True)
-class WatermarkSpec:
-    """When rows happened, and how far they may be out of order."""
-
-    column: str
-    delay_ms: int
-    lateness_ms: int = 0
-    idle_ms: int | None = None
-    derived: bool = False
-    """Whether the rows are an operator's results: then the pipeline's watermark is theirs too."""
-    behind_ms: int = 0
-    """How far the results may be behind the pipeline's watermark."""
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """A DataFrame that ``hf.stream`` was given."""
-
-    df: DataFrame
-
-
-@dataclass(frozen=True, eq=False)
-class Output:
-    """What an operator puts out: its main output (""), or a side output."""
-
-    of: ResultStream
-    name: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Branch:
-    """Rows from one place, and the steps they take."""
-
-    origin: Source | Output
-    df: DataFrame
-    """What the rows look like behind the steps. Behind a source it is the stream itself."""
-    steps: tuple[Callable[[DataFrame], DataFrame], ...]
-    watermark: WatermarkSpec | None = None
-
-    def then(self, step: Callable[[DataFrame], DataFrame]) -> Branch:
-        """The branch with one more step."""
-        from holdfast.spark.guard import check_stream
-        from holdfast.spark.process import check_event_time
-
-        df, mark = step(self.df), self.watermark
-        if df.isStreaming:
-            check_stream(df)
-        if mark is not None and mark.derived and mark.column not in df.columns:
-            mark = None
-        elif mark is not None:
-            check_event_time(df, mark.column)
-        elif isinstance(self.origin, Source):
-            mark = _watermark_of(df)
-        return Branch(self.origin, df, (*self.steps, step), mark)
+    return Stream((Branch(Source(df), df, (), watermark_of(df)),))
 
 
 class Rows:
@@ -218,6 +161,49 @@ class Rows:
         rows = self.rows
         rows.must_stream()
         return KeyedStream(rows, tuple(columns))
+
+    def window(
+        self, window: WindowSpec, *, trigger: Trigger | None = None, output: WindowOutput = "append"
+    ) -> WindowedStream:
+        """Cut all rows into windows by event time, without a key; see ``KeyedStream.window``."""
+        from holdfast.windows import windowed
+
+        return windowed(self.rows, (), window, trigger, output)
+
+    def join(
+        self,
+        right: Rows,
+        on: str | Sequence[str],
+        *,
+        between: tuple[str | float, str | float] | None = None,
+        how: JoinKind = "inner",
+    ) -> JoinedStream:
+        """Join with another stream: equal keys, and times that are near each other.
+
+        ``between=("-10 s", "5 s")`` matches rows of the right side that happened from ten seconds
+        before a left row to five seconds after it. ``how`` is inner, left, right, full, semi or anti;
+        rows without a match come out when the watermark says that none can come any more.
+        """
+        from holdfast.joins import interval_join
+
+        return interval_join(self.rows, right.rows, on, between, how)
+
+    def join_as_of(
+        self,
+        table: Rows,
+        on: str | Sequence[str],
+        *,
+        how: VersionedKind = "inner",
+        deleted: str | None = None,
+    ) -> VersionedStream:
+        """Join with a table that changes: each row with the version that was valid at its time.
+
+        The rows of ``table`` are versions, each valid from its time until that of the key's next
+        one; a version in which the boolean column ``deleted`` is true ends the one before.
+        """
+        from holdfast.joins import versioned_join
+
+        return versioned_join(self.rows, table.rows, on, how, deleted)
 
     def process(self, process: Process, output: object = None) -> PartitionStream:
         """Run user code on rows that are not grouped by key, with operator state."""
@@ -390,6 +376,11 @@ class ResultStream(Rows):
     def result_time(self) -> str | None:
         """The column of the results that says when they happened."""
         return None
+
+    @property
+    def result_time_is_end(self) -> bool:
+        """Whether that is the end of a window."""
+        return False
 
     @cached_property
     def rows(self) -> Stream:

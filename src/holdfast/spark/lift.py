@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
 from holdfast.operators.aggregate import AggregateOperator
+from holdfast.operators.base import Operator
 from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.operators.sketch import datasketches
 from holdfast.spark.buffers import clean, grouped, lifted, must_group
@@ -23,19 +24,21 @@ from holdfast.spark.types import spark_schema
 from holdfast.state.hashing import partition_sql
 from holdfast.state.schema import HASH
 
-__all__ = ["AggregatePlan", "plan_aggregate"]
+__all__ = ["AggregatePlan", "Lifted", "hash_and_keys", "plan_aggregate", "resolve_aggregates"]
 
 
 @dataclass(frozen=True, slots=True)
 class AggregatePlan:
     """How the batches of an input become buffer rows for an operator."""
 
-    operator: AggregateOperator
+    operator: Operator
     keys: tuple[Column, ...]
     """Hash and keys."""
     row_buffers: tuple[Column, ...] | None
     """The buffers of a row; None if some aggregate has buffers of groups only."""
     group_buffers: tuple[Column, ...]
+    condition: Column | None = None
+    """Which rows count; None for all."""
 
     @property
     def _schema(self) -> StructType:
@@ -69,11 +72,56 @@ class AggregatePlan:
         del first, port
         if self.row_buffers is None:
             raise ValueError(f"{self.operator.id!r} needs pre-aggregation")
-        return frame.select(*self.keys, *self.row_buffers)
+        return self._counting(frame).select(*self.keys, *self.row_buffers)
 
     def preaggregate(self, frame: DataFrame) -> Preaggregated:
         """One buffer row per key and partition of the frame, in the same columns."""
-        return group_partitions(frame, self.keys, self.group_buffers, self._schema)
+        counting = self._counting(frame)
+        return group_partitions(counting, self.keys, self.group_buffers, self._schema)
+
+    def _counting(self, frame: DataFrame) -> DataFrame:
+        return frame if self.condition is None else frame.filter(self.condition)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """Keys and aggregates, resolved against the columns of an input."""
+
+    keys: tuple[Resolved, ...]
+    specs: tuple[AggregateSpec, ...]
+    inputs: Mapping[str, tuple[Resolved, ...]]
+    """Per aggregate the columns it reads."""
+
+    def rows(self, names: Sequence[str]) -> tuple[Column, ...] | None:
+        """The buffers of a row, under these names; None if some aggregate has none."""
+        if any(must_group(spec) for spec in self.specs):
+            datasketches()
+            return None
+        return _named(
+            [c for s in self.specs for c in lifted(s, _columns(self.inputs[s.name]))], names
+        )
+
+    def groups(self, names: Sequence[str]) -> tuple[Column, ...]:
+        """The buffers of a group of rows, under these names."""
+        return _named(
+            [c for s in self.specs for c in grouped(s, _columns(self.inputs[s.name]))], names
+        )
+
+
+def resolve_aggregates(
+    df: DataFrame, keys: Sequence[str | Column], aggregates: Mapping[str, Aggregate]
+) -> Lifted:
+    """Find out what the columns are that keys and aggregates name."""
+    _check_given(aggregates)
+    resolver = Resolver(df)
+    key_columns = tuple(resolver.key(key) for key in keys)
+    inputs = {
+        name: tuple(resolver.input(name, c, any_type=a.kind == "count") for c in a.columns)
+        for name, a in aggregates.items()
+    }
+    specs = tuple(_spec(name, aggregate, inputs[name]) for name, aggregate in aggregates.items())
+    _check_names([k.name for k in key_columns] + list(aggregates))
+    return Lifted(key_columns, specs, inputs)
 
 
 def plan_aggregate(
@@ -89,24 +137,21 @@ def plan_aggregate(
     Runs no Spark job. ``weak_hash_bits`` keeps only so many bits of every hash: for tests in which
     different keys share one.
     """
-    _check_given(keys, aggregates)
-    resolver = Resolver(df)
-    key_columns = [resolver.key(key) for key in keys]
-    inputs = {
-        name: [resolver.input(name, c, any_type=a.kind == "count") for c in a.columns]
-        for name, a in aggregates.items()
-    }
-    specs = [_spec(name, aggregate, inputs[name]) for name, aggregate in aggregates.items()]
-    _check_names([k.name for k in key_columns] + list(aggregates))
-    operator = AggregateOperator(operator_id, [(k.name, k.type) for k in key_columns], specs)
+    if not keys:
+        raise InputError(
+            "an aggregate needs a key",
+            hint="name at least one column; for one total over everything key by a constant, "
+            "F.lit(0).alias('all')",
+        )
+    found = resolve_aggregates(df, keys, aggregates)
+    operator = AggregateOperator(operator_id, [(k.name, k.type) for k in found.keys], found.specs)
     buffers = operator.tables[0].value_names
-    rows = None
-    if any(must_group(spec) for spec in specs):
-        datasketches()
-    else:
-        rows = _named([c for s in specs for c in lifted(s, _columns(inputs[s.name]))], buffers)
-    groups = _named([c for s in specs for c in grouped(s, _columns(inputs[s.name]))], buffers)
-    return AggregatePlan(operator, _hash_and_keys(key_columns, weak_hash_bits), rows, groups)
+    return AggregatePlan(
+        operator,
+        hash_and_keys(found.keys, weak_hash_bits),
+        found.rows(buffers),
+        found.groups(buffers),
+    )
 
 
 def _spec(name: str, aggregate: Aggregate, inputs: Sequence[Resolved]) -> AggregateSpec:
@@ -122,7 +167,8 @@ def _named(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...
     return tuple(c.alias(name) for c, name in zip(columns, names, strict=True))
 
 
-def _hash_and_keys(keys: Sequence[Resolved], weak_hash_bits: int | None) -> tuple[Column, ...]:
+def hash_and_keys(keys: Sequence[Resolved], weak_hash_bits: int | None) -> tuple[Column, ...]:
+    """The hash of some keys, and the keys, cleaned."""
     columns = [clean(key.column, key.type).alias(key.name) for key in keys]
     hashed = F.xxhash64(*columns)
     if weak_hash_bits is not None:
@@ -131,13 +177,7 @@ def _hash_and_keys(keys: Sequence[Resolved], weak_hash_bits: int | None) -> tupl
     return (hashed.alias(HASH), *columns)
 
 
-def _check_given(keys: Sequence[object], aggregates: Mapping[str, object]) -> None:
-    if not keys:
-        raise InputError(
-            "an aggregate needs a key",
-            hint="name at least one column; for one total over everything key by a constant, "
-            "F.lit(0).alias('all')",
-        )
+def _check_given(aggregates: Mapping[str, object]) -> None:
     if not aggregates:
         raise InputError("no aggregate was named", hint="for example aggregate(n=hf.count())")
     for name, aggregate in aggregates.items():

@@ -23,7 +23,8 @@ from holdfast.spark.shipping import send_along
 
 if TYPE_CHECKING:
     from holdfast.keyed import KeyedStream
-    from holdfast.stream import Stream, WatermarkSpec
+    from holdfast.spark.flow.branch import WatermarkSpec
+    from holdfast.stream import Stream
 
 __all__ = [
     "check_event_time",

@@ -90,8 +90,8 @@ def adopted_tables(
 ) -> list[AdoptedTable]:
     """The rows that the program's tables begin with; ``InputError`` if the old state doesn't fit."""
     plan, operator = program.plan, program.operator
-    if isinstance(plan, AggregatePlan):
-        return [_groups(plan, plan.operator, old, chosen)]
+    if isinstance(plan, AggregatePlan) and isinstance(operator, AggregateOperator):
+        return [_groups(plan, operator, old, chosen)]
     if isinstance(operator, DeduplicateOperator):
         return [_seen(operator, old, chosen)]
     if isinstance(operator, ProcessOperator | BatchOperator):

@@ -13,13 +13,14 @@ from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError, InternalError
 from holdfast.operators.base import Operator
 from holdfast.sinks.base import Sink
+from holdfast.spark.flow.branch import Branch, Output, Source, WatermarkSpec
 from holdfast.spark.flow.emit import EmitPlan
 from holdfast.spark.plan import Plan
 from holdfast.state.schema import TableSchema
 
 if TYPE_CHECKING:
     from holdfast.pipeline import Pipeline, Written
-    from holdfast.stream import Branch, ResultStream, Stream, WatermarkSpec
+    from holdfast.stream import ResultStream, Stream
 
 __all__ = ["Feed", "Graph", "Node", "SinkPlace", "build_graph"]
 
@@ -172,8 +173,6 @@ def _in_order(pipeline: Pipeline) -> list[ResultStream]:
 
 
 def _origins(stream: Stream) -> Iterator[ResultStream]:
-    from holdfast.stream import Output
-
     for branch in stream.branches:
         if isinstance(branch.origin, Output):
             yield branch.origin.of
@@ -220,8 +219,6 @@ def _sources(
     need; one with several is streamed as it was given, and each reader's steps are taken in every
     epoch.
     """
-    from holdfast.stream import Source
-
     streams = [s for result in results for s in result.inputs]
     streams += [written.stream for written in pipeline.outputs]
     ends: dict[int, list[Branch]] = {}
@@ -263,8 +260,6 @@ class _Builder:
 
     def write(self, number: int, written: Written) -> None:
         """Attach sinks: to the operator itself, or behind the steps that its results take."""
-        from holdfast.stream import Output
-
         branches = written.stream.branches
         origin = branches[0].origin
         if len(branches) == 1 and isinstance(origin, Output) and not branches[0].steps:
@@ -299,8 +294,6 @@ class _Builder:
         self.nodes[node.id] = node
 
     def _feed(self, branch: Branch, port: str, *, timed: bool) -> Feed:
-        from holdfast.stream import Source
-
         if isinstance(branch.origin, Source):
             source = self.sources[id(branch.origin)]
             steps = () if source.whole else branch.steps

@@ -1,0 +1,131 @@
+"""Plan joins: rows of two streams travel as one, their columns packed into shared ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+from holdfast.errors import InputError, InternalError
+from holdfast.operators.arriving import SOURCE, TAG, Fields
+from holdfast.operators.event_time import EventTime
+from holdfast.operators.join.interval import IntervalJoinOperator
+from holdfast.operators.join.operator import JoinOperator
+from holdfast.operators.join.versioned import VersionedJoinOperator
+from holdfast.spark.buffers import clean
+from holdfast.spark.pacing import Shape
+from holdfast.spark.preaggregate import Preaggregated
+from holdfast.spark.rows import columns_of
+from holdfast.spark.types import spark_type
+from holdfast.state.hashing import partition_sql
+from holdfast.state.schema import HASH
+
+if TYPE_CHECKING:
+    from holdfast.joins import JoinedStream, VersionedStream
+    from holdfast.stream import Stream
+
+__all__ = ["JoinPlan", "plan_interval_join", "plan_versioned_join"]
+
+_SIDES = ("left", "right")
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """Brings rows of both sides to the task of their key."""
+
+    operator: JoinOperator
+    ports = _SIDES
+    may_preaggregate = False
+    must_preaggregate = False
+
+    def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
+        """Hash, keys, order and side, then the side's columns in their slots."""
+        del first
+        side = _SIDES[port]
+        packing = self.operator.packing
+        names = packing.left if side == "left" else packing.right
+        at = {slot: name for name, slot in names.items()}
+        keys = [clean(F.col(_quoted(n)), kind).alias(n) for n, kind in self.operator.on]
+        slots: list[Column] = []
+        for slot, kind in packing.slots:
+            filled = F.col(_quoted(at[slot])) if slot in at else F.lit(None)
+            slots.append(filled.cast(spark_type(kind)).alias(slot))
+        return frame.select(
+            F.xxhash64(*keys).alias(HASH),
+            *keys,
+            F.monotonically_increasing_id().alias(TAG),
+            F.lit(port).cast("byte").alias(SOURCE),
+            *slots,
+        )
+
+    def preaggregate(self, frame: DataFrame) -> Preaggregated:
+        """Not possible."""
+        del frame
+        raise InternalError("rows for a join can't be grouped")
+
+    def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
+        """Every row where its key's partition is."""
+        if not shape.shuffle:
+            return frame.coalesce(1)
+        return frame.repartitionById(
+            shape.partitions, F.expr(partition_sql(HASH, shape.partitions))
+        )
+
+
+def plan_interval_join(id: str, joined: JoinedStream) -> JoinPlan:  # noqa: A002
+    """How rows reach an interval join, and its operator. Runs no Spark job."""
+    on, left, right = _columns(joined.left, joined.right, joined.on)
+    lower, upper = joined.bounds_ms
+    return JoinPlan(
+        IntervalJoinOperator(
+            id,
+            on,
+            left,
+            right,
+            how=joined.how,
+            left_time=_time(joined.left),
+            right_time=_time(joined.right),
+            lower_ms=lower,
+            upper_ms=upper,
+        )
+    )
+
+
+def plan_versioned_join(id: str, joined: VersionedStream) -> JoinPlan:  # noqa: A002
+    """How rows reach a join with a table, and its operator. Runs no Spark job."""
+    on, left, right = _columns(joined.left, joined.right, joined.on)
+    return JoinPlan(
+        VersionedJoinOperator(
+            id,
+            on,
+            left,
+            right,
+            how=joined.how,
+            left_time=_time(joined.left),
+            right_time=_time(joined.right),
+            deleted=joined.deleted,
+        )
+    )
+
+
+def _columns(left: Stream, right: Stream, on: tuple[str, ...]) -> tuple[Fields, Fields, Fields]:
+    ours, theirs = columns_of(left.df), columns_of(right.df)
+    kinds = dict(ours)
+    for name in on:
+        if name not in kinds:
+            raise InputError(
+                f"the join is on {name!r}, which the left side doesn't have",
+                hint=f"choose one of: {', '.join(kinds)}",
+            )
+    return [(name, kinds[name]) for name in on], ours, theirs
+
+
+def _time(stream: Stream) -> EventTime:
+    assert stream.watermark is not None
+    return EventTime(stream.watermark.column, stream.watermark.lateness_ms)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,78 @@
+"""The first rows of each key in some order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from holdfast.errors import InputError
+from holdfast.stream import ResultStream, Stream
+
+if TYPE_CHECKING:
+    from holdfast.keyed import KeyedStream
+    from holdfast.spark.plan import Plan
+
+__all__ = ["TopStream", "parse_order"]
+
+
+def parse_order(
+    by: str | tuple[str, str] | Sequence[str | tuple[str, str]],
+) -> tuple[tuple[str, bool], ...]:
+    """Columns, each with whether it is descending.
+
+    >>> parse_order([("price", "desc"), "ts"])
+    (('price', True), ('ts', False))
+    """
+    if isinstance(by, str):
+        return ((by, False),)
+    if isinstance(by, tuple) and len(by) == 2 and by[1] in ("asc", "desc"):
+        return ((str(by[0]), by[1] == "desc"),)
+    order = []
+    for each in by:
+        name, direction = (each, "asc") if isinstance(each, str) else each
+        if direction not in ("asc", "desc"):
+            raise InputError(
+                f"rows can't be ordered by {name!r} {direction!r}", hint='say "asc" or "desc"'
+            )
+        order.append((name, direction == "desc"))
+    return tuple(order)
+
+
+@dataclass(frozen=True, eq=False)
+class TopStream(ResultStream):
+    """Changes of the first rows of each key."""
+
+    kind: ClassVar[str] = "top"
+    keyed: KeyedStream
+    n: int
+    order: tuple[tuple[str, bool], ...]
+    rank: str | None = None
+    output: Literal["append", "retract"] = "retract"
+    until: str | None = None
+    name: str | None = None
+
+    @property
+    def inputs(self) -> tuple[Stream, ...]:
+        """See :attr:`ResultStream.inputs`."""
+        return (self.keyed.source,)
+
+    @property
+    def result_time(self) -> str | None:
+        """When the rows happened; where they go out once, the time of that."""
+        mark = self.keyed.source.watermark
+        if self.output == "append":
+            return self.until
+        return mark.column if mark else None
+
+    @property
+    def result_time_is_end(self) -> bool:
+        """As in the input."""
+        mark = self.keyed.source.watermark
+        return mark is not None and mark.is_end and mark.column == self.result_time
+
+    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+        """See :meth:`ResultStream.plan`."""
+        from holdfast.spark.top import plan_top
+
+        return plan_top(id or self.label, self)
