@@ -66,7 +66,8 @@ public class PlacedRDD extends RDD {
 
   public Iterator compute(Partition split, TaskContext context) {
     context.getLocalProperties().setProperty("holdfast.host", here());
-    context.getLocalProperties().setProperty(key, Integer.toString(split.index()));
+    String own = key + "." + context.taskAttemptId();
+    context.getLocalProperties().setProperty(own, Integer.toString(split.index()));
     return this.firstParent(ClassTag$.MODULE$.Object()).iterator(split, context);
   }
 
@@ -175,7 +176,8 @@ def task_partition(stage: str) -> int:
     """
     context = TaskContext.get()
     assert context is not None
-    number = context.getLocalProperty(_PARTITION + stage)
+    # Tasks in the driver's own process share their properties: each needs a name of its own.
+    number = context.getLocalProperty(f"{_PARTITION}{stage}.{context.taskAttemptId()}")
     return context.partitionId() if number is None else int(number)
 
 
