@@ -205,6 +205,24 @@ class Rows:
 
         return versioned_join(self.rows, table.rows, on, how, deleted)
 
+    def iterate(
+        self,
+        body: Callable[[Stream], tuple[Rows, Rows]],
+        *,
+        max_records: int = 1_000_000,
+        name: str = "loop",
+    ) -> Rows:
+        """Send rows round a loop: what the body feeds back in an epoch comes in again in the next.
+
+        ``body`` gets the rows, those from outside and those that went round, and returns two
+        streams: the rows that go round again, with the same columns, and those that come out. Rows in
+        the loop are part of every checkpoint. Their number is in ``progress.metrics`` as
+        ``<name>.records``; more than ``max_records`` of them end the pipeline.
+        """
+        from holdfast.loops import iterate
+
+        return iterate(self.rows, body, max_records, name)
+
     def process(self, process: Process, output: object = None) -> PartitionStream:
         """Run user code on rows that are not grouped by key, with operator state."""
         from holdfast.keyed import PartitionStream

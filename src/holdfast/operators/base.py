@@ -82,6 +82,9 @@ class StateReader(KeyReader, Protocol):
     def scan(self, table: str) -> Iterator[pa.Table]:
         """All rows of a table, of every partition."""
 
+    def scan_within(self, table: str, within: HashRange) -> Iterator[pa.Table]:
+        """The rows of a table whose hashes lie in a range, in pieces."""
+
     def due(self, table: str, until_ms: int, within: HashRange) -> pa.Table:
         """The rows of a timed table up to a time whose key hash lies in the range."""
 
@@ -107,6 +110,8 @@ class Update:
     """Rows of side outputs, by name."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What user code counted."""
+    again: bool = False
+    """Whether the next epoch has something to do though no rows should come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame
 from holdfast.checkpoint.entry import EpochRecord, PlacedPartition, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.time import PipelineTime
-from holdfast.errors import InternalError
+from holdfast.errors import InputError, InternalError
 from holdfast.failpoints import failpoint
 from holdfast.operators.base import Clock
+from holdfast.operators.loop import LoopOperator
 from holdfast.sinks.base import Stager
 from holdfast.spark.flow.graph import Graph, Node, times_of
 from holdfast.spark.flow.job import EpochJob, NodeJob
@@ -164,6 +165,7 @@ class EpochLoop:
                 self.graph,
                 split(batch, len(self.graph.sources), ticks=self.graph.needs_ticks),
                 parts,
+                batch.sparkSession,
                 Placer(batch.sparkSession.sparkContext),
                 placement.hosts,
                 self.reports.accumulator,
@@ -174,6 +176,7 @@ class EpochLoop:
             ran = time.perf_counter()
             reports = _complete(self.reports.take(), parts.values(), name, record.epoch)
             every = [report for of_node in reports.values() for report in of_node]
+            _check_loops(parts.values(), every)
             rows = sum(self._rows_in(parts[id_], reports[id_]) for id_ in parts)
             placed = [reports[node.id] for node in self.graph.nodes if node.stateful]
             failpoint("epoch.before_record")
@@ -390,6 +393,21 @@ def _complete(
             )
         complete[part.node.id] = [first[partition] for partition in sorted(first)]
     return complete
+
+
+def _check_loops(parts: Iterable[NodeJob], reports: list[TaskReport]) -> None:
+    """Raise if more rows go round than a loop may hold: nothing of the epoch is recorded then."""
+    for part in parts:
+        operator = part.node.operator
+        if not isinstance(operator, LoopOperator):
+            continue
+        records = sum(report.metrics.get(operator.records, 0) for report in reports)
+        if records > operator.most:
+            raise InputError(
+                f"{records:.0f} records are in the loop {operator.id!r}, which may hold "
+                f"{operator.most}: the body feeds back more than it lets out",
+                hint="let rows leave the loop, or raise max_records=; the checkpoint before is as it was",
+            )
 
 
 def _summed(reports: list[TaskReport]) -> dict[str, float]:

@@ -62,6 +62,10 @@ class MemoryState:
         """All rows of a table."""
         return self._view(table).scan()
 
+    def scan_within(self, table: str, within: HashRange) -> Iterator[pa.Table]:
+        """The rows of a range."""
+        return self._view(table, within).scan(within)
+
     def due(self, table: str, until_ms: int, within: HashRange) -> pa.Table:
         """Rows of a timed table up to a time."""
         return self._view(table, within).due(None, until_ms)

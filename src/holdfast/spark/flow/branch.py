@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from holdfast.stream import ResultStream
 
-__all__ = ["Branch", "Output", "Source", "WatermarkSpec", "watermark_of"]
+__all__ = ["Branch", "LoopStart", "Output", "Source", "WatermarkSpec", "watermark_of"]
 
 
 def watermark_of(df: DataFrame) -> WatermarkSpec | None:
@@ -51,6 +51,11 @@ class Output:
 
     of: ResultStream
     name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class LoopStart(Output):
+    """Rows that the epoch before fed back into a loop; ``of`` is where it ends."""
 
 
 @dataclass(frozen=True, eq=False)

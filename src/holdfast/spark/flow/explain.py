@@ -56,6 +56,8 @@ def _feed(feed: Feed) -> str:
     time = f", watermark {feed.time}" if feed.time else ""
     if feed.source is not None:
         return f"source [{feed.source}]{steps}{time}"
+    if feed.loop:
+        return f"what {feed.node} kept from the epoch before{steps}"
     side = f" ({feed.output})" if feed.output else ""
     return f"{feed.node}{side}{steps}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError, InternalError
 from holdfast.operators.base import Operator
 from holdfast.sinks.base import Sink
-from holdfast.spark.flow.branch import Branch, Output, Source, WatermarkSpec
+from holdfast.spark.flow.branch import Branch, LoopStart, Output, Source, WatermarkSpec
 from holdfast.spark.flow.emit import EmitPlan
 from holdfast.spark.plan import Plan
 from holdfast.state.schema import TableSchema
@@ -38,6 +38,8 @@ class Feed:
     steps: Steps
     time: str | None
     """Which of the pipeline's watermarks follows these rows."""
+    loop: bool = False
+    """Whether the rows are those that the epoch before fed back to the node."""
 
 
 @dataclass
@@ -151,6 +153,7 @@ def _in_order(pipeline: Pipeline) -> list[ResultStream]:
     """All operators that lead to a sink, each behind those it reads."""
     done: dict[int, ResultStream] = {}
     open_: set[int] = set()
+    loops: list[ResultStream] = []
 
     def visit(result: ResultStream) -> None:
         if id(result) in done:
@@ -162,20 +165,22 @@ def _in_order(pipeline: Pipeline) -> list[ResultStream]:
             )
         open_.add(id(result))
         for stream in result.inputs:
-            for above in _origins(stream):
-                visit(above)
+            follow(stream)
         done[id(result)] = result
 
+    def follow(stream: Stream) -> None:
+        for branch in stream.branches:
+            if isinstance(branch.origin, LoopStart):
+                loops.append(branch.origin.of)
+            elif isinstance(branch.origin, Output):
+                visit(branch.origin.of)
+
     for written in pipeline.outputs:
-        for result in _origins(written.stream):
-            visit(result)
+        follow(written.stream)
+    # The end of a loop comes last: what it reads is read in the next epoch.
+    while loops:
+        visit(loops.pop())
     return list(done.values())
-
-
-def _origins(stream: Stream) -> Iterator[ResultStream]:
-    for branch in stream.branches:
-        if isinstance(branch.origin, Output):
-            yield branch.origin.of
 
 
 def _names(results: list[ResultStream]) -> dict[int, str]:
@@ -301,6 +306,8 @@ class _Builder:
             if timed and branch.watermark is not None:
                 time = self._time(source.index, branch.watermark, port)
             return Feed(source.index, "", "", steps, time)
+        if isinstance(branch.origin, LoopStart):
+            return Feed(None, self.ids[id(branch.origin.of)], "", branch.steps, None, loop=True)
         node = self.nodes.get(self.ids.get(id(branch.origin.of), ""))
         if node is None:
             raise InternalError(f"operator {branch.origin.of.label!r} is read before it is planned")

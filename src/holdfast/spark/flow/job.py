@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import IntegerType, StructField, StructType
@@ -24,6 +24,7 @@ from pyspark.util import PythonEvalType
 from holdfast.spark.flow.emit import EmitOperator
 from holdfast.spark.flow.emitting import emit_rows
 from holdfast.spark.flow.graph import Feed, Graph, Node
+from holdfast.spark.flow.loop import read_loop
 from holdfast.spark.handed import OUTPUT, handed_schema, struct_name
 from holdfast.spark.pacing import Shape
 from holdfast.spark.placed import Placer, task_host, task_partition
@@ -65,6 +66,7 @@ class EpochJob:
     sources: Sequence[DataFrame]
     """The rows of each source."""
     parts: dict[str, NodeJob]
+    session: SparkSession
     placer: Placer
     hosts: Sequence[str | None]
     """Where partitions run; none if there is only one place."""
@@ -126,6 +128,8 @@ class EpochJob:
     def _frame(self, feed: Feed) -> DataFrame:
         if feed.source is not None:
             frame = self.sources[feed.source]
+        elif feed.loop:
+            frame = self._fed_back(self.parts[feed.node])
         else:
             node = self.graph.node(feed.node)
             frame = self._results[node.id]
@@ -135,6 +139,22 @@ class EpochJob:
         for step in feed.steps:
             frame = step(frame)
         return frame
+
+    def _fed_back(self, part: NodeJob) -> DataFrame:
+        """The rows that wait in a loop, each partition's read where it is."""
+        spec = part.make_spec(part.shape.partitions)
+        stage = f"{part.node.id}.start"
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _ in batches:
+                pass
+            yield from read_loop(
+                replace(spec, host=task_host() or spec.host), task_partition(stage)
+            )
+
+        numbers = self.session.range(0, spec.partitions, 1, spec.partitions)
+        placed = self.placer.frame(numbers, self.hosts, stage)
+        return _map_in_arrow(placed, ["id"], task, spark_schema(spec.operator.output_schema))
 
     def _shared(self, result: DataFrame, node: Node) -> DataFrame:
         """The same rows, such that several readers don't have them computed several times."""
