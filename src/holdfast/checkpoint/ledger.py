@@ -51,11 +51,17 @@ class Ledger:
     """The live state of a pipeline on its driver."""
 
     def __init__(
-        self, version: Version, state_rows: int = 0, clock: TableClock | None = None
+        self,
+        version: Version,
+        state_rows: int = 0,
+        clock: TableClock | None = None,
+        expiring: frozenset[str] = frozenset(),
     ) -> None:
         self._lock = threading.RLock()
         self._version = version
-        self._state_rows = state_rows
+        self._expiring = expiring
+        """Tables whose rows go by themselves: they are counted in their runs, not as they come."""
+        self._counted = max(0, state_rows - self._in_runs())
         self._epochs: list[EpochRecord] = []
         self._skipped: set[int] = set()
         self._staged: dict[str, list[StagedOutput]] = {}
@@ -87,9 +93,14 @@ class Ledger:
 
     @property
     def state_rows(self) -> int:
-        """Rows of state in the newest version."""
+        """Rows of state in the newest version; of what expires, those that are still in runs."""
         with self._lock:
-            return self._state_rows
+            return self._counted + self._in_runs()
+
+    def _in_runs(self) -> int:
+        parts = (self._version.tables.get(table, ()) for table in self._expiring)
+        # At most: a row that is deleted or has expired counts until it is merged away.
+        return sum(max(0, s.rows - s.run.tombstones) for part in parts for s in part)
 
     def record_epoch(
         self,
@@ -108,7 +119,7 @@ class Ledger:
             for sink, outputs in staged.items():
                 self._staged.setdefault(sink, []).extend(outputs)
             self._position = position
-            self._state_rows += new_keys
+            self._counted += new_keys
             self._clock = _clock_of(record)
             self._placement = placement
             return self._version
@@ -153,7 +164,7 @@ class Ledger:
                 tuple(self._epochs),
                 staged,
                 self._position,
-                self._state_rows,
+                self.state_rows,
                 self._clock,
                 self._placement,
             )

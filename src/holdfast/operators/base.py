@@ -188,6 +188,16 @@ class Operator(ABC):
         return len(self.tables[0].keys)
 
     @property
+    def has_expiry(self) -> bool:
+        """Whether rows of its tables go by themselves when their time has come."""
+        return any(schema.expires for schema in self.tables)
+
+    @property
+    def row_tables(self) -> list[str]:
+        """Its tables without those that only say when to look at a key."""
+        return [schema.table for schema in self.tables if schema.timed is None]
+
+    @property
     def key_names(self) -> list[str]:
         """The names of the columns that the operator groups by."""
         names: list[str] = self.input_schema.names

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -191,6 +192,11 @@ class EpochLoop:
         seconds["total"] = time.perf_counter() - began
         return self._progress(record, rows, parts, reports, seconds)
 
+    @cached_property
+    def _counting(self) -> set[str]:
+        """The operators that know how many rows they have: none of theirs expire."""
+        return {op.id for op in self.graph.operators if not op.has_expiry}
+
     def _part(
         self,
         node: Node,
@@ -302,7 +308,7 @@ class EpochLoop:
             changes,
             staged,
             position,
-            sum(r.new_keys for r in reports),
+            sum(r.new_keys for r in reports if r.operator in self._counting),
             placement,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -36,6 +36,7 @@ class JoinPlan:
     """Brings rows of both sides to the task of their key."""
 
     operator: JoinOperator
+    _lifts: dict[int, list[Column]] = field(default_factory=dict)
     ports = _SIDES
     may_preaggregate = False
     must_preaggregate = False
@@ -43,22 +44,26 @@ class JoinPlan:
     def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
         """Hash, keys, order and side, then the side's columns in their slots."""
         del first
-        side = _SIDES[port]
+        if port not in self._lifts:
+            self._lifts[port] = self._lifted(port)
+        return frame.select(*self._lifts[port])
+
+    def _lifted(self, port: int) -> list[Column]:
         packing = self.operator.packing
-        names = packing.left if side == "left" else packing.right
+        names = packing.left if _SIDES[port] == "left" else packing.right
         at = {slot: name for name, slot in names.items()}
         keys = [clean(F.col(_quoted(n)), kind).alias(n) for n, kind in self.operator.on]
         slots: list[Column] = []
         for slot, kind in packing.slots:
             filled = F.col(_quoted(at[slot])) if slot in at else F.lit(None)
             slots.append(filled.cast(spark_type(kind)).alias(slot))
-        return frame.select(
+        return [
             F.xxhash64(*keys).alias(HASH),
             *keys,
             F.monotonically_increasing_id().alias(TAG),
             F.lit(port).cast("byte").alias(SOURCE),
             *slots,
-        )
+        ]
 
     def preaggregate(self, frame: DataFrame) -> Preaggregated:
         """Not possible."""

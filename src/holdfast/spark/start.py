@@ -250,6 +250,7 @@ def _assemble(
         version,
         entry.state_rows if entry else 0,
         TableClock(last.processing_time_ms, last.watermark_ms) if last else None,
+        frozenset(t for op in graph.operators if op.has_expiry for t in op.row_tables),
     )
     site = _open_site(spark, options, valid, log.claim_number, version, health)
     partitions = options.partitions or spark.sparkContext.defaultParallelism

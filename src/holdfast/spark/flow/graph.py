@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError, InternalError
@@ -59,6 +59,8 @@ class Node:
     """How many feeds read each of its outputs ("" for the main one)."""
     sinks: dict[str, str] = field(default_factory=dict)
     """Which sinks get which of its outputs."""
+    columns: list[Column] | None = None
+    """The columns that its tasks get: made in the first epoch, for each is a call to the JVM."""
 
     @property
     def operator(self) -> Operator:

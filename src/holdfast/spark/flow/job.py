@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import IntegerType, StructField, StructType
@@ -103,7 +103,10 @@ class EpochJob:
         schema = _NOTHING
         if node.feeds:
             schema = spark_schema(handed_schema(node.operator, node.feeds))
-        return _map_in_arrow(frame, names, _task_function(part.spec, self.accumulator), schema)
+        if node.columns is None:
+            node.columns = _columns(names)
+        task = _task_function(part.spec, self.accumulator)
+        return _map_in_arrow(frame, node.columns, task, schema)
 
     def _lifted(self, part: NodeJob) -> DataFrame:
         """The rows of all feeds of all ports, as the operator takes them."""
@@ -154,7 +157,8 @@ class EpochJob:
 
         numbers = self.session.range(0, spec.partitions, 1, spec.partitions)
         placed = self.placer.frame(numbers, self.hosts, stage)
-        return _map_in_arrow(placed, ["id"], task, spark_schema(spec.operator.output_schema))
+        schema = spark_schema(spec.operator.output_schema)
+        return _map_in_arrow(placed, _columns(["id"]), task, schema)
 
     def _shared(self, result: DataFrame, node: Node) -> DataFrame:
         """The same rows, such that several readers don't have them computed several times."""
@@ -185,12 +189,15 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
     return task
 
 
+def _columns(names: Sequence[str]) -> list[Column]:
+    return [F.col("`" + name.replace("`", "``") + "`") for name in names]
+
+
 def _map_in_arrow(
-    frame: DataFrame, names: list[str], task: ArrowFunction, schema: StructType
+    frame: DataFrame, columns: Sequence[Column], task: ArrowFunction, schema: StructType
 ) -> DataFrame:
     """``frame.mapInArrow(task)`` without a look-up in the JVM per column, and for any names."""
     make_udf: Any = pandas_udf  # its declared types leave out this kind, as PySpark notes itself
     function = make_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    columns = [F.col("`" + name.replace("`", "``") + "`") for name in names]
     made = frame._jdf.mapInArrow(function(*columns)._jc, False, None)
     return DataFrame(made, frame.sparkSession)
