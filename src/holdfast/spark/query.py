@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark import InheritableThread
+from pyspark.errors import PySparkException
 
 from holdfast.checkpoint.ledger import Ahead
 from holdfast.errors import HoldfastError
@@ -112,7 +114,7 @@ class Query:
         before = self._running.epochs_done
         self._running.steps.release()
         # Spark knows when nothing is left: this ends at once if there is no input.
-        idle = InheritableThread(target=self._running.started.processAllAvailable, daemon=True)
+        idle = InheritableThread(target=self._until_idle, daemon=True)
         idle.start()
         deadline = time.monotonic() + timeout
         while self._running.epochs_done == before and not self._running.done.is_set():
@@ -124,6 +126,13 @@ class Query:
                 raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
         self._running.raise_failure()
         return self._running.epochs_done > before
+
+    def _until_idle(self) -> None:
+        try:
+            self._running.started.processAllAvailable()
+        except (PySparkException, Py4JError):
+            # Why the query ended is known where it ended, and raised from there.
+            return
 
     def process_all_available(self) -> None:
         """Wait until all input that is there now is processed and published."""

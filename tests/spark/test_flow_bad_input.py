@@ -1,0 +1,196 @@
+"""What can't be a dataflow is refused where it is written, with what to do instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import holdfast as hf
+from holdfast.testing import EpochSource
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k string, v long, ts timestamp"
+
+
+@pytest.fixture
+def source(spark: SparkSession, tmp_path: Path) -> EpochSource:
+    return EpochSource(spark, SCHEMA, tmp_path / "in")
+
+
+@pytest.fixture
+def rows(source: EpochSource) -> hf.Stream:
+    return hf.stream(source.df)
+
+
+@pytest.fixture
+def timed(rows: hf.Stream) -> hf.Stream:
+    return rows.with_watermark("ts", "1 s")
+
+
+def other(timed: hf.Stream) -> hf.Stream:
+    return timed.select("k", F.col("v").alias("w"), "ts").select(
+        "k", "w", F.col("ts").alias("at"), "ts"
+    )
+
+
+def test_a_join_without_a_time_bound(timed: hf.Stream, rows: hf.Stream) -> None:
+    right = hf.stream(rows.select("k", F.col("ts").alias("at")).df).with_watermark("at", "1 s")
+    with pytest.raises(hf.InputError, match="without a time bound") as refused:
+        timed.join(right, "k")
+    assert "between=" in str(refused.value)
+    with pytest.raises(hf.InputError, match="not above the upper"):
+        timed.join(right, "k", between=("5 s", "-5 s"))
+    with pytest.raises(hf.InputError, match="left side of the join has no watermark"):
+        rows.join(right, "k", between=("0 s", "1 s"))
+    with pytest.raises(hf.InputError, match="'x', which the left side doesn't have"):
+        timed.join(right, "x", between=("0 s", "1 s"))
+
+
+def test_two_columns_of_a_join_with_one_name(timed: hf.Stream, rows: hf.Stream) -> None:
+    right = hf.stream(rows.select("k", "v", F.col("ts").alias("at")).df)
+    with pytest.raises(hf.InputError, match="'v'"):
+        timed.join(right.with_watermark("at", "1 s"), "k", between=("0 s", "1 s"))
+
+
+def test_a_window_without_a_watermark(rows: hf.Stream) -> None:
+    with pytest.raises(hf.InputError, match="no watermark") as refused:
+        rows.key_by("k").window(hf.tumbling("10 s"))
+    assert "with_watermark" in str(refused.value)
+
+
+def test_a_slide_larger_than_its_window() -> None:
+    with pytest.raises(hf.InputError, match="rows between windows would be lost"):
+        hf.sliding("10 s", "20 s")
+
+
+def test_a_global_window_that_would_never_put_anything_out(timed: hf.Stream) -> None:
+    with pytest.raises(hf.InputError, match="trigger"):
+        timed.key_by("k").window(hf.global_window()).aggregate(n=hf.count())
+
+
+def test_a_cycle_without_iterate(timed: hf.Stream) -> None:
+    counts = timed.key_by("k").aggregate(n=hf.count()).named("circle")
+    # Streams can't be changed, so a circle takes some violence.
+    object.__setattr__(counts.keyed, "source", counts.rows)
+    with pytest.raises(hf.InputError, match="'circle' reads its own results") as refused:
+        counts.write_to(hf.sinks.noop()).explain()
+    assert "iterate" in str(refused.value)
+
+
+def test_two_operators_with_one_name(rows: hf.Stream) -> None:
+    one = rows.key_by("k").aggregate(n=hf.count()).named("same")
+    two = rows.key_by("v").aggregate(n=hf.count()).named("same")
+    both = hf.pipeline(one.write_to(hf.sinks.noop()), two.write_to(hf.sinks.noop()))
+    with pytest.raises(hf.InputError, match="two operators are named 'same'"):
+        both.explain()
+
+
+@pytest.mark.parametrize("name", ["", "1st", "sink-0", "side-x", "a b", "a.b"])
+def test_names_that_operators_cant_have(name: str, rows: hf.Stream) -> None:
+    with pytest.raises(hf.InputError, match="an operator can't be named"):
+        rows.key_by("k").aggregate(n=hf.count()).named(name)
+
+
+def test_one_sink_for_two_streams(rows: hf.Stream) -> None:
+    sink = hf.sinks.noop()
+    one = rows.key_by("k").aggregate(n=hf.count()).write_to(sink)
+    two = rows.select("v").write_to(sink)
+    with pytest.raises(hf.InputError, match="used twice"):
+        hf.pipeline(one, two).explain()
+
+
+def test_unions_of_streams_that_differ(rows: hf.Stream, timed: hf.Stream) -> None:
+    with pytest.raises(hf.InputError, match="differ in v"):
+        rows.union(rows.select("k", "ts"))
+    with pytest.raises(hf.InputError, match="watermark on the same column"):
+        rows.union(timed)
+
+
+def test_a_watermark_on_results_of_a_stream_without_one(rows: hf.Stream) -> None:
+    last = rows.key_by("k").aggregate(last=hf.max("ts"))
+    with pytest.raises(hf.InputError, match="no source of it has one"):
+        last.with_watermark("last", "1 s")
+
+
+def test_spark_state_behind_an_operator(rows: hf.Stream) -> None:
+    counts = rows.key_by("k").aggregate(n=hf.count())
+    with pytest.raises(hf.InputError, match="stateful operator of Spark's"):
+        counts.transform(lambda df: df.groupBy("n").count())
+
+
+def test_columns_that_results_dont_have(rows: hf.Stream) -> None:
+    counts = rows.key_by("k").aggregate(n=hf.count())
+    with pytest.raises(hf.InputError, match="'word', which the input doesn't have"):
+        counts.key_by("word").aggregate(m=hf.max("n"))
+    with pytest.raises(hf.InputError, match="no side output 'late'"):
+        counts.side("late")
+
+
+def test_a_body_that_returns_no_two_streams(rows: hf.Stream) -> None:
+    with pytest.raises(hf.InputError, match="return two streams"):
+        rows.iterate(lambda loop: loop)  # type: ignore[arg-type, return-value]
+    with pytest.raises(hf.InputError, match="differ in v"):
+        rows.iterate(lambda loop: (loop.select("k", "ts"), loop))
+
+
+def test_a_loop_that_grows_ends_the_pipeline(
+    rows: hf.Stream, source: EpochSource, tmp_path: Path
+) -> None:
+    out = rows.iterate(lambda loop: (loop.union(loop), loop.filter("false")), max_records=6)
+    pipeline = out.write_to(hf.sinks.noop())
+    query = pipeline.start("grow", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "l")
+    source.add([("a", 1, None)])
+    query.step()
+    query.step()
+    assert query.progress[-1].metrics == {"loop.records": 4}
+    query.checkpoint()
+    with pytest.raises(hf.InputError, match="8 records are in the loop 'loop', which may hold 6"):
+        query.step()
+    # With a higher limit it goes on with the four that the checkpoint holds.
+    wider = rows.iterate(lambda loop: (loop.union(loop), loop.filter("false")), max_records=9)
+    again = wider.write_to(hf.sinks.noop()).start(
+        "grow", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "l"
+    )
+    again.step()
+    assert again.progress[-1].metrics == {"loop.records": 8}
+    again.stop()
+
+
+def started(pipeline: hf.Pipeline, work: Path, **options: Any) -> Any:
+    return pipeline.start(
+        "named", work / "ck", trigger="manual", local_dir=work / "local", **options
+    )
+
+
+def test_an_operator_that_was_renamed(rows: hf.Stream, source: EpochSource, tmp_path: Path) -> None:
+    def pipeline(name: str) -> hf.Pipeline:
+        counts = rows.key_by("k").aggregate(n=hf.count()).named(name)
+        return counts.write_to(hf.sinks.memory("renamed"))
+
+    query = started(pipeline("old"), tmp_path)
+    source.add([("a", 1, None), ("b", 1, None)])
+    query.step()
+    query.stop()
+    before = sorted((tmp_path / "ck").rglob("*"))
+    with pytest.raises(hf.ConfigurationError) as refused:
+        started(pipeline("new"), tmp_path)
+    message = str(refused.value)
+    assert "'old'" in message
+    assert "old.groups" in message
+    assert "about 2 rows" in message
+    assert "it has 'new' instead" in message
+    assert '.named("old")' in message
+    assert "drop_state=['old']" in message
+    assert sorted((tmp_path / "ck").rglob("*")) == before, "a failed start changes nothing"
+    with pytest.raises(hf.ConfigurationError, match="drop_state names 'ald'"):
+        started(pipeline("new"), tmp_path, drop_state=["ald"])
+    query = started(pipeline("new"), tmp_path, drop_state=["old"])
+    source.add([("a", 1, None)])
+    query.step()
+    query.stop()
+    assert hf.sinks.memory_table("renamed").to_pylist()[-1] == {"k": "a", "n": 1}
