@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with Lab(
             folder / "lab", hosts=options.hosts, hdfs=True, cores=1, memory="512m", disk_size=DISK
         ) as lab:
-            cluster = Cluster(lab, folder / "work", checkpoint_interval=2.0, keep_last=3)
+            cluster = Cluster(lab, folder / "work", checkpoint_interval=2.0, keep_last=3, flow=True)
             outcome = run_faults(cluster, options.minutes * 60, seed, hosts_down=options.hosts_down)
     except (AssertionError, DriverEndedError, HoldfastError, ServiceError) as error:
         print(f"./run soak: wrong with --seed {seed}: {error}", file=sys.stderr)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast import failpoints
@@ -38,13 +39,16 @@ def begin(work: Path, options: dict[str, Any]) -> Query:
     builder = SparkSession.builder.appName("cluster-program")
     session = hf.configure(builder, preload=True).getOrCreate()
     rows = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-    pipeline = (
-        hf.stream(rows.parquet(str(work / "in")))
-        .key_by("word")
-        .aggregate(n=hf.count(), total=hf.sum("amount"))
-    )
-    sink = hf.sinks.parquet(str(work / "out"))
-    query: Query = pipeline.write_to(sink).start("cluster", **options)
+    words = hf.stream(rows.parquet(str(work / "in")))
+    counts = words.key_by("word").aggregate(n=hf.count(), total=hf.sum("amount"))
+    pipeline = counts.write_to(hf.sinks.parquet(str(work / "out")))
+    if options.pop("flow", False):
+        # Beside it a chain: each word once, and how many there are of each length, keyed again.
+        once = words.key_by("word").drop_duplicates().named("once")
+        by_length = once.key_by(F.length("word").alias("length"))
+        lengths = by_length.aggregate(words=hf.count()).named("lengths")
+        pipeline = hf.pipeline(pipeline, lengths.write_to(hf.sinks.parquet(str(work / "lengths"))))
+    query: Query = pipeline.start("cluster", **options)
     return query
 
 

@@ -235,6 +235,8 @@ class Cluster:
             "an epoch was published twice"
         )
         assert _rows(_newest(out), "word", "n", "total") == expected, "output differs from batch"
+        if self.options.get("flow"):
+            self._check_lengths({word for word, _, _ in expected})
         command = [sys.executable, str(HERE / "cluster_check.py")]
         with self.lab.run(
             host, [*command, self.checkpoint_dir, str(self.work)], stdout=subprocess.PIPE
@@ -249,6 +251,14 @@ class Cluster:
             code, words = found[command_name]
             assert code == 0, words
         return found
+
+    def _check_lengths(self, words: set[str]) -> None:
+        """Of each length the newest count is that of different words, and no epoch came twice."""
+        out = ds.dataset(self.work / "lengths", format="parquet", partitioning="hive").to_table()
+        assert out.group_by(["length", "epoch"]).aggregate([]).num_rows == out.num_rows
+        newest = out.group_by("length").aggregate([("words", "max")])
+        found = dict(_rows(newest, "length", "words_max"))
+        assert found == Counter(map(len, words)), "results that were keyed again differ from batch"
 
 
 def _newest(out: pa.Table) -> pa.Table:

@@ -22,6 +22,6 @@ def test_random_faults_end_with_the_result_of_batch(tmp_path: Path) -> None:
     seed = int(os.environ.get("HOLDFAST_SEED", random.SystemRandom().randrange(10**6)))
     lab = Lab(tmp_path / "lab", hosts=3, hdfs=True, cores=1, memory="512m", disk_size=DISK)
     with lab:
-        cluster = Cluster(lab, tmp_path / "work", checkpoint_interval=2.0, keep_last=3)
+        cluster = Cluster(lab, tmp_path / "work", checkpoint_interval=2.0, keep_last=3, flow=True)
         outcome = run_faults(cluster, SECONDS, seed)
     assert len(outcome.faults) >= 2

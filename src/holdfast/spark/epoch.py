@@ -7,7 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -240,6 +240,9 @@ class EpochLoop:
             return Shape(1, preaggregate=False, shuffle=False)
         pacing = self.pacing[node.id]
         shape = pacing.next(1 if node.derived else inputs)
+        if node.derived and not shape.shuffle:
+            # Without one, the tasks of the operator before would become one task too.
+            shape = replace(shape, shuffle=True)
         if shape != self._last_shapes.get(node.id):
             logger.info("epochs of %s now run as %s: %s", node.id, shape, pacing.why())
             self._last_shapes[node.id] = shape

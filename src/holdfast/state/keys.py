@@ -194,7 +194,11 @@ def _untangle(
     ordered: Hashes, clashes: Indices, keys: Sequence[pa.Array], order: Indices | None
 ) -> Indices:
     """Sort the rows of those hashes that different keys share by (hash, key)."""
-    places = np.flatnonzero(np.isin(ordered, ordered[clashes]))
+    shared = np.unique(ordered[clashes])
+    firsts = np.searchsorted(ordered, shared)
+    counts = np.searchsorted(ordered, shared, side="right") - firsts
+    # The places first, first + 1, … of each shared hash, one behind the other.
+    places = np.arange(counts.sum()) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
     order = np.arange(len(ordered)) if order is None else order.copy()
     rows = order[places]
     columns = [pa.array(ordered[places])]
