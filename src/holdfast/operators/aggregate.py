@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from holdfast.errors import InputError
 from holdfast.operators.base import Clock, Found, KeyReader, Operator, Update
+from holdfast.operators.buffers import Buffers, Overflow, Whose, rows_of
 from holdfast.operators.columns import column
-from holdfast.operators.groups import GroupOverflow, Groups
-from holdfast.operators.kinds import AggregateSpec, make_merger
-from holdfast.operators.merger import Merger
+from holdfast.operators.groups import Groups
+from holdfast.operators.kinds import AggregateSpec
 from holdfast.state.columns import concat, hash_values, take
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import HASH, Column, TableSchema
 
 __all__ = ["AggregateOperator"]
-
-
-class _Overflow(InputError):  # noqa: N818 - what happened
-    """A result doesn't fit its type."""
 
 
 class AggregateOperator(Operator):
@@ -47,10 +42,8 @@ class AggregateOperator(Operator):
     ) -> None:
         self.id = id
         self.aggregates = tuple(aggregates)
-        self._mergers: tuple[Merger, ...] = tuple(make_merger(a) for a in aggregates)
-        columns = list(keys)
-        for spec, merger in zip(self.aggregates, self._mergers, strict=True):
-            columns += [(f"{spec.name}.{part}", kind) for part, kind in merger.parts]
+        self._buffers = Buffers(aggregates)
+        columns = [*keys, *self._buffers.fields]
         numbered = [Column(i, name, kind) for i, (name, kind) in enumerate(columns, 1)]
         self._table = TableSchema(
             f"{id}.groups", tuple(numbered[: len(keys)]), tuple(numbered[len(keys) :])
@@ -70,8 +63,7 @@ class AggregateOperator(Operator):
     def output_schema(self) -> pa.Schema:
         """Keys and results."""
         fields = [pa.field(c.name, c.type) for c in self._table.keys]
-        for spec, merger in zip(self.aggregates, self._mergers, strict=True):
-            fields.append(pa.field(spec.name, merger.result))
+        fields += [pa.field(name, kind) for name, kind in self._buffers.results]
         return pa.schema(fields)
 
     def describe(self) -> str:
@@ -86,8 +78,8 @@ class AggregateOperator(Operator):
             return rows
         keys = self._keys(rows)
         try:
-            buffers = self._merge(self._buffers(rows.table), groups, keys)
-        except _Overflow:  # Together with the state, rows of both signs may fit all the same.
+            buffers = self._buffers.merge(self._buffers.of(rows.table), groups, self._whose(keys))
+        except Overflow:  # Together with the state, rows of both signs may fit all the same.
             return rows
         table = pa.Table.from_arrays([*keys.columns, *buffers], schema=self.input_schema)
         return SortedRows(table, np.arange(groups.count), rows.keys)
@@ -97,14 +89,14 @@ class AggregateOperator(Operator):
         del clock  # results depend on rows alone
         keys = self._keys(rows)
         found = self._find(keys, state)
-        columns = self._buffers(rows.table)
+        columns = self._buffers.of(rows.table)
         if len(found.query):
-            both = zip(columns, self._buffers(found.rows), strict=True)
+            both = zip(columns, self._buffers.of(found.rows), strict=True)
             columns = [concat(pair, pair[0].type) for pair in both]
         groups = Groups(rows.starts, rows.table.num_rows, extra=found.query)
-        buffers = self._merge(columns, groups, keys)
+        buffers = self._buffers.merge(columns, groups, self._whose(keys))
         changes = pa.Table.from_arrays([*keys.columns, *buffers], schema=self._table.arrow)
-        results = self._finish(buffers, keys)
+        results = self._buffers.finish(buffers, self._whose(keys))
         output = pa.Table.from_arrays([*keys.columns[1:], *results], schema=self.output_schema)
         return Update({self._table.table: changes}, output, groups.count - len(found.query))
 
@@ -116,9 +108,6 @@ class AggregateOperator(Operator):
             columns = [take(c, rows.starts, ascending=True) for c in columns]
         return pa.Table.from_arrays(columns, names=[HASH, *self._table.key_names])
 
-    def _buffers(self, table: pa.Table) -> list[pa.Array]:
-        return [column(table, c.name, c.type) for c in self._table.values]
-
     def _find(self, keys: pa.Table, state: KeyReader) -> Found:
         if not keys.num_rows:
             return Found(np.empty(0, np.int64), self._table.arrow.empty_table())
@@ -126,35 +115,5 @@ class AggregateOperator(Operator):
             self._table.table, hash_values(keys), keys.select(self._table.key_names)
         )
 
-    def _merge(self, columns: Sequence[pa.Array], groups: Groups, keys: pa.Table) -> list[pa.Array]:
-        return self._each(columns, keys, lambda merger, parts: merger.merge(parts, groups))
-
-    def _finish(self, buffers: Sequence[pa.Array], keys: pa.Table) -> list[pa.Array]:
-        return self._each(buffers, keys, lambda merger, parts: [merger.finish(parts)])
-
-    def _each(
-        self,
-        columns: Sequence[pa.Array],
-        keys: pa.Table,
-        act: Callable[[Merger, Sequence[pa.Array]], list[pa.Array]],
-    ) -> list[pa.Array]:
-        """What ``act`` makes of the columns of each aggregate."""
-        results: list[pa.Array] = []
-        at = 0
-        for spec, merger in zip(self.aggregates, self._mergers, strict=True):
-            parts = columns[at : at + len(merger.parts)]
-            at += len(merger.parts)
-            try:
-                results += act(merger, parts)
-            except GroupOverflow as overflow:
-                raise self._overflow(spec, overflow, keys) from None
-        return results
-
-    def _overflow(self, spec: AggregateSpec, overflow: GroupOverflow, keys: pa.Table) -> _Overflow:
-        key = keys.select(self._table.key_names).slice(overflow.group, 1).to_pylist()[0]
-        words = ", ".join(f"{name}={value!r}" for name, value in key.items())
-        return _Overflow(
-            f"[ARITHMETIC_OVERFLOW] aggregate {spec.name!r}: {spec.kind} of key ({words}) "
-            f"exceeds {overflow.kind}",
-            hint="cast the column to a wider type, such as decimal(38, s) or double",
-        )
+    def _whose(self, keys: pa.Table) -> Whose:
+        return rows_of(keys.select(self._table.key_names))

@@ -92,7 +92,11 @@ def check_program(entry: Checkpoint, operator: Operator) -> None:
 
 def continue_states(entry: Checkpoint, operator: Operator) -> None:
     """Let an operator keep the column ids of the entry's tables; refuse changes it can't read."""
-    earlier = {record.table: TableSchema.from_record(record) for record in entry.schemas}
+    earlier = {
+        record.table: TableSchema.from_record(record)
+        for record in entry.schemas
+        if record.table.startswith(f"{operator.id}.")
+    }
     operator.continuing(earlier)
     check_evolution(earlier, operator.tables, entry.number)
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from holdfast.errors import InputError
 from holdfast.operators.arriving import Fields
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, StateReader
+from holdfast.operators.buffers import Buffers, Overflow
 from holdfast.operators.columns import column
 from holdfast.operators.groups import Groups
 from holdfast.operators.kinds import AggregateSpec
-from holdfast.operators.session.buffers import Buffers, Overflow
 from holdfast.operators.session.keyed import Hints, ceil_ms, keys_of, same_key_for_all
 from holdfast.operators.session.spans import merge_spans
 from holdfast.operators.session.work import SessionWork, Shape
@@ -88,7 +88,7 @@ class SessionOperator(Operator):
         self._state_keys = tuple(same_key_for_all(keys))
         self._buffers = Buffers(aggregates)
         names = [*self._state_keys, (WINDOW_START, pa.int64()), (WINDOW_END, pa.int64())]
-        numbered = [Column(i, n, k) for i, (n, k) in enumerate(names + self._buffers.columns, 1)]
+        numbered = [Column(i, n, k) for i, (n, k) in enumerate(names + self._buffers.fields, 1)]
         count = len(self._state_keys)
         self._table = TableSchema(
             f"{id}.sessions", tuple(numbered[: count + 1]), tuple(numbered[count + 1 :]), count
@@ -191,7 +191,7 @@ class SessionOperator(Operator):
         fields = [pa.field(HASH, pa.uint64(), nullable=False)]
         fields += [pa.field(name, kind) for name, kind in keys]
         fields += [pa.field(name, pa.int64()) for name in numbers]
-        fields += [pa.field(name, kind) for name, kind in self._buffers.columns]
+        fields += [pa.field(name, kind) for name, kind in self._buffers.fields]
         return pa.schema(fields)
 
     def _kept(self, rows: pa.Table) -> pa.Table:

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from holdfast.operators.arriving import Fields
 from holdfast.operators.base import Clock, Session, StateReader, Update
+from holdfast.operators.buffers import Buffers
 from holdfast.operators.columns import Bits, column
 from holdfast.operators.groups import Groups
-from holdfast.operators.session.buffers import Buffers
 from holdfast.operators.session.keyed import (
     NEVER,
     Hints,
@@ -203,7 +203,7 @@ class SessionWork(Session):
         starts = np.concatenate([sessions.starts[places], members.starts[dead]])
         nothing = pa.nulls(len(dead), pa.int64())
         values = [pa.array(sessions.ends[places]), *take_all(merged, kept, ascending=True)]
-        blank = [nothing, *(pa.nulls(len(dead), kind) for _, kind in self._buffers.columns)]
+        blank = [nothing, *(pa.nulls(len(dead), kind) for _, kind in self._buffers.fields)]
         columns = [
             pa.array(entry_hashes(members.keys.hashes[owners], entry_low(starts))),
             *members.keys.columns_at(owners),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from holdfast.errors import InputError
 from holdfast.operators.arriving import Fields
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, StateReader, Update
-from holdfast.operators.buffers import BufferOverflow, Buffers
+from holdfast.operators.buffers import Buffers, Overflow, rows_of
 from holdfast.operators.columns import column, numbers
 from holdfast.operators.groups import Groups
 from holdfast.operators.kinds import AggregateSpec
@@ -184,8 +184,8 @@ class WindowOperator(Operator):
         names = take_all(arrays[:named], rows.starts, ascending=True)
         keys = pa.Table.from_arrays(names[1:-1], names=[n for n, _ in self.window_tables.keys])
         try:
-            buffers = self.buffers.merge(arrays[first:], groups, keys)
-        except BufferOverflow:  # Together with the state, rows of both signs may fit all the same.
+            buffers = self.buffers.merge(arrays[first:], groups, rows_of(keys))
+        except Overflow:  # Together with the state, rows of both signs may fit all the same.
             return rows
         counts = [pa.array(groups.sum_ints(numbers(c))) for c in arrays[named:first]]
         table = pa.Table.from_arrays([*names, *counts, *buffers], schema=schema)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.operators.buffers import rows_of
 from holdfast.operators.columns import Bits
 from holdfast.operators.window.firing import Firing
 from holdfast.operators.window.tables import FIRED
@@ -94,7 +95,7 @@ def _finish(firing: Firing, places: Indices, buffers: Sequence[pa.Array]) -> lis
     keys = firing.windows.keys
     columns = take_all([one_array(c) for c in keys.columns], places, ascending=True)
     named = pa.Table.from_arrays(columns, names=keys.column_names)
-    return firing.windows.tables.buffers.finish(buffers, named)
+    return firing.windows.tables.buffers.finish(buffers, rows_of(named))
 
 
 def _names(firing: Firing, places: Indices, schema: pa.Schema) -> list[pa.Array]:

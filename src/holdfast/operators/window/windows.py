@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.operators.base import StateReader
+from holdfast.operators.buffers import rows_of
 from holdfast.operators.columns import Bits, NDArray, column, numbers
 from holdfast.operators.groups import Groups
 from holdfast.operators.window.spec import COUNT, WINDOW_START
@@ -162,7 +163,7 @@ def _fold(
     if names.num_rows:
         groups = Groups(rows.starts, rows.table.num_rows, extra=group[both])
         keys = names.select([name for name, _ in tables.keys])
-        fresh = tables.buffers.merge(fresh, groups, keys)
+        fresh = tables.buffers.merge(fresh, groups, rows_of(keys))
     if touched.all():
         return fresh
     places = np.where(touched, group, names.num_rows + before)
