@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.flow_program import SINKS
-from tests.spark.killing import TASK_WINDOWS, WINDOWS, Program
+from tests.spark.killing import EPOCHS_PER_RUN, TASK_WINDOWS, WINDOWS, Program
 from tests.spark.support import write_epoch
 
 pytestmark = [
@@ -22,6 +22,8 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.usefixtures("quick_java"),
 ]
+
+EPOCHS = EPOCHS_PER_RUN * len([*WINDOWS, *TASK_WINDOWS])
 
 
 def add_input(work: Path, seed: int, rows: int = 40) -> None:
@@ -60,5 +62,5 @@ def test_kills_at_every_window_change_nothing(program: Program, tmp_path: Path) 
 
 
 def test_random_kills_change_nothing(program: Program, tmp_path: Path) -> None:
-    program.kill_at_random(tmp_path, kills=4)
+    program.kill_at_random(tmp_path, kills=4, epochs=EPOCHS)
     program.assert_equals_clean(tmp_path)
