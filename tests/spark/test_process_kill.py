@@ -57,5 +57,5 @@ def test_kills_change_nothing(program: Program, tmp_path: Path) -> None:
 
 
 def test_random_kills_change_nothing(program: Program, tmp_path: Path) -> None:
-    program.kill_at_random(tmp_path, kills=5, epochs=EPOCHS)
+    program.kill_at_random(tmp_path, kills=4, epochs=EPOCHS)
     program.assert_equals_clean(tmp_path)
