@@ -66,7 +66,8 @@ from holdfast.operators.process.declare import (
 from holdfast.operators.process.keyed import Context, KeyedProcess
 from holdfast.operators.process.unkeyed import OperatorList, Process, UnionList
 from holdfast.pipeline import Pipeline, pipeline
-from holdfast.stream import ResultStream, Stream, configure, stream
+from holdfast.sql import sql
+from holdfast.stream import ResultStream, Rows, Stream, configure, stream
 from holdfast.tops import TopStream
 from holdfast.windows import (
     AppliedStream,
@@ -136,6 +137,7 @@ __all__ = [
     "ProcessingError",
     "ReducingState",
     "ResultStream",
+    "Rows",
     "StorageError",
     "Stream",
     "TopStream",
@@ -163,6 +165,7 @@ __all__ = [
     "session",
     "sinks",
     "sliding",
+    "sql",
     "stddev",
     "stddev_pop",
     "stddev_samp",

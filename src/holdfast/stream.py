@@ -440,5 +440,12 @@ class ResultStream(Rows):
         mark = None
         if not name and self.result_time is not None and self.has_watermark:
             late = max(stream.lateness_ms for stream in self.inputs)
-            mark = WatermarkSpec(self.result_time, 0, late, derived=True, behind_ms=self.behind_ms)
+            mark = WatermarkSpec(
+                self.result_time,
+                0,
+                late,
+                derived=True,
+                behind_ms=self.behind_ms,
+                is_end=self.result_time_is_end,
+            )
         return Stream((Branch(Output(self, name), df, (), mark),))

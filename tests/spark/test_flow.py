@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,26 @@ def test_a_name_finds_its_state_when_the_program_around_it_moves(
     query.stop()
     assert seen("moved") == [("a", 2), ("a", 3), ("b", 1)]
     assert seen("most") == [(0, 3)]
+
+
+def test_windows_of_the_results_of_windows_are_the_same_windows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, "k string, ts timestamp", tmp_path / "in")
+    rows = hf.stream(source.df).with_watermark("ts", "0 s")
+    counts = rows.key_by("k").window(hf.tumbling("10 s")).aggregate(n=hf.count())
+    most = counts.window(hf.tumbling("10 s")).aggregate(keys=hf.count(), most=hf.max("n"))
+    query = start(most.named("most").write_to(hf.sinks.memory("most-of")), tmp_path)
+
+    def at(second: int) -> datetime:
+        return datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
+
+    source.add([("a", at(1)), ("a", at(9)), ("b", at(5)), ("b", at(10)), ("c", at(30))])
+    # The watermark of the next epoch closes both levels at once.
+    query.step()
+    query.step()
+    query.stop()
+    assert seen("most-of") == [(at(0), at(10), 2, 2), (at(10), at(20), 1, 1)]
 
 
 def test_explain_names_operators_state_and_stages(spark: SparkSession) -> None:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from holdfast.cli.adopt import adopt
 from holdfast.cli.checkpoints import checkpoints
 from holdfast.cli.demo import demo
+from holdfast.cli.nexmark import nexmark
 from holdfast.cli.placement import placement
 from holdfast.cli.show import errors
 from holdfast.cli.state import state
@@ -69,3 +70,4 @@ app.command()(verify)
 app.command()(state)
 app.command()(placement)
 app.command()(adopt)
+app.command()(nexmark)

@@ -1,0 +1,1 @@
+"""NEXMark's queries, and how to run them on input of your own."""

@@ -1,0 +1,94 @@
+"""NEXMark's queries as Holdfast programs: functions of three streams.
+
+Each takes the streams of persons, auctions and bids, with their watermarks on ``dateTime``, wherever
+they come from, and returns rows to write to a sink::
+
+    from holdfast.nexmark.queries import QUERIES
+
+    hot = QUERIES[5].function(person, auction, bid)
+    query = hot.write_to(hf.sinks.parquet("hot")).start("hot", checkpoint_dir="ck")
+
+Definitions are those of :mod:`holdfast.nexmark.oracle`. Query 10 writes files and has no result; it is
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.nexmark.queries.auctions import q3, q4, q6, q9, q20
+from holdfast.nexmark.queries.bids import q0, q1, q2, q13, q14
+from holdfast.nexmark.queries.rankings import q18, q19
+from holdfast.nexmark.queries.statistics import q15, q16, q17
+from holdfast.nexmark.queries.times import EARLIEST_BID, EVER, LONGEST_AUCTION
+from holdfast.nexmark.queries.windows import q5, q7, q8, q11, q12
+from holdfast.stream import Rows, Stream
+
+__all__ = [
+    "EARLIEST_BID",
+    "EVER",
+    "LONGEST_AUCTION",
+    "QUERIES",
+    "Query",
+    "q0",
+    "q1",
+    "q2",
+    "q3",
+    "q4",
+    "q5",
+    "q6",
+    "q7",
+    "q8",
+    "q9",
+    "q11",
+    "q12",
+    "q13",
+    "q14",
+    "q15",
+    "q16",
+    "q17",
+    "q18",
+    "q19",
+    "q20",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query, and how its results are to be read."""
+
+    function: Callable[[Stream, Stream, Stream], Rows]
+    title: str
+    folds: bool = False
+    """Whether rows change or replace earlier ones, so that the result is what they come to."""
+    keys: tuple[str, ...] = ()
+    """If it folds: a row replaces the earlier one that is equal in these columns. Without such
+    columns a row counts as often as the sum of ``change`` of all rows equal to it."""
+    waits: bool = False
+    """Whether a result comes only when the watermark (or, in query 12, the clock) has passed it."""
+
+
+QUERIES: dict[int, Query] = {
+    0: Query(q0, "pass through"),
+    1: Query(q1, "currency conversion"),
+    2: Query(q2, "selection"),
+    3: Query(q3, "local item suggestion"),
+    4: Query(q4, "average price for a category", folds=True, keys=("id",), waits=True),
+    5: Query(q5, "hot items", waits=True),
+    6: Query(q6, "average selling price by seller", waits=True),
+    7: Query(q7, "highest bid", waits=True),
+    8: Query(q8, "monitor new users", waits=True),
+    9: Query(q9, "winning bids", waits=True),
+    11: Query(q11, "user sessions", waits=True),
+    12: Query(q12, "processing time windows", waits=True),
+    13: Query(q13, "bounded side input join"),
+    14: Query(q14, "calculation"),
+    15: Query(q15, "bidding statistics", folds=True, keys=("day",)),
+    16: Query(q16, "channel statistics", folds=True, keys=("channel", "day")),
+    17: Query(q17, "auction statistics", folds=True, keys=("auction", "day")),
+    18: Query(q18, "last bid", folds=True),
+    19: Query(q19, "top 10", folds=True),
+    20: Query(q20, "expand bid with auction"),
+}
+"""The queries by their number."""

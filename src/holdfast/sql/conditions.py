@@ -1,0 +1,174 @@
+"""What the conditions of a join say: equal columns, how far apart in time, and the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, floor
+
+from sqlglot import exp
+
+from holdfast.errors import InputError
+from holdfast.sql.dialect import text_of
+from holdfast.sql.expressions import columns_in, interval_ms, resolved
+from holdfast.sql.refuse import check_scalar, refuse
+from holdfast.sql.relation import Known, Relation
+
+__all__ = ["Conditions", "Sides"]
+
+_COMPARISONS = (exp.EQ, exp.GTE, exp.LTE, exp.GT, exp.LT)
+_TURNED = {exp.GTE: exp.LTE, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.LT: exp.GT, exp.EQ: exp.EQ}
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both sides of a join; columns are known to be of one or the other."""
+
+    left: Relation
+    right: Relation
+
+    @property
+    def both(self) -> Relation:
+        """The names of both sides; their columns begin with the side's letter."""
+        names = [Known(k.table, k.name, f"l{k.column}") for k in self.left.names]
+        names += [Known(k.table, k.name, f"r{k.column}") for k in self.right.names]
+        return Relation(self.left.stream, tuple(names))
+
+    def of(self, node: exp.Expr) -> set[str]:
+        """The sides whose columns an expression over both uses."""
+        return {column.name[0] for column in columns_in(node)}
+
+    def own(self, node: exp.Expr) -> exp.Expr:
+        """An expression over one side's columns, as they are called there."""
+        copy: exp.Expr = exp.Paren(this=node.copy())
+        for column in list(columns_in(copy)):
+            column.replace(exp.column(exp.to_identifier(column.name[1:], quoted=True)))
+        inner: exp.Expr = copy.this
+        return inner.pop()
+
+    def time_side(self, node: exp.Expr) -> str | None:
+        """The side whose event time a column is."""
+        if not isinstance(node, exp.Column):
+            return None
+        side, name = node.name[0], node.name[1:]
+        return side if name == (self.left if side == "l" else self.right).time else None
+
+
+@dataclass
+class Conditions:
+    """The conditions of a join, sorted by what they are good for."""
+
+    sides: Sides
+    exact: bool
+    """Whether what can't be a key or a bound must be refused: it decides what has a match."""
+    keys: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
+    lower: int | None = None
+    upper: int | None = None
+    same_time: bool = False
+    of_left: list[exp.Expr] = field(default_factory=list)
+    of_right: list[exp.Expr] = field(default_factory=list)
+    behind: list[exp.Expr] = field(default_factory=list)
+    """As they were written."""
+
+    def add(self, condition: exp.Expr) -> None:
+        """Find out what a condition is good for."""
+        check_scalar(condition, "ON")
+        node = resolved(condition, self.sides.both)
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, _COMPARISONS) and (
+            self._is_bound(node, condition) or self._is_key(node)
+        ):
+            return
+        if self.exact:
+            refuse(
+                f"the condition {text_of(condition)} in ON of this join",
+                "only inner joins have other conditions than equal columns and a time bound: "
+                "filter the rows of a side in a subquery",
+            )
+        sides = self.sides.of(node)
+        if sides == {"l"}:
+            self.of_left.append(self.sides.own(node))
+        elif sides == {"r"}:
+            self.of_right.append(self.sides.own(node))
+        else:
+            self.behind.append(condition)
+
+    def _is_key(self, node: exp.Binary) -> bool:
+        pair = (node.this, node.expression)
+        sides = [self.sides.of(each) for each in pair]
+        if not isinstance(node, exp.EQ) or sides not in ([{"l"}, {"r"}], [{"r"}, {"l"}]):
+            return False
+        left, right = pair if sides[0] == {"l"} else pair[::-1]
+        self.keys.append((self.sides.own(left), self.sides.own(right)))
+        return True
+
+    def _is_bound(self, node: exp.Binary, condition: exp.Expr) -> bool:
+        """``right time - left time`` compared with a length, however it was written."""
+        first, second = self._moment(node.this), self._moment(node.expression)
+        if first is None or second is None or first[0] == second[0]:
+            return False
+        kind: type[exp.Binary] = type(node)
+        length = second[1] - first[1]
+        if first[0] == "l":
+            kind, length = _TURNED[kind], -length
+        loose = kind in (exp.GT, exp.LT) or length.denominator != 1
+        if loose and self.exact:
+            refuse(
+                f"the bound {text_of(condition)} in ON of this join", "use >= and <=, in whole ms"
+            )
+        if loose or (kind is exp.EQ and length):
+            # The bounds of the operator are wider than that: what is too much goes behind it.
+            self.behind.append(condition)
+        if kind in (exp.GTE, exp.GT, exp.EQ):
+            low = floor(length)
+            self.lower = low if self.lower is None else max(self.lower, low)
+        if kind in (exp.LTE, exp.LT, exp.EQ):
+            high = ceil(length)
+            self.upper = high if self.upper is None else min(self.upper, high)
+        self.same_time |= kind is exp.EQ and not length
+        return True
+
+    def _moment(self, node: exp.Expr) -> tuple[str, Fraction] | None:
+        """A side's event time and what is added to it."""
+        if isinstance(node, exp.Paren):
+            return self._moment(node.this)
+        side = self.sides.time_side(node)
+        if side is not None:
+            return side, Fraction(0)
+        if not isinstance(node, exp.Add | exp.Sub):
+            return None
+        length, base = node.expression, self._moment(node.this)
+        if base is None and isinstance(node, exp.Add):
+            length, base = node.this, self._moment(node.expression)
+        if base is None or any(columns_in(length)) or length.find(exp.Interval) is None:
+            return None
+        plus = interval_ms(length)
+        return base[0], base[1] + (plus if isinstance(node, exp.Add) else -plus)
+
+    def checked_bounds(self) -> tuple[int, int]:
+        """The bounds, which there must be."""
+        left, right = self.sides.left, self.sides.right
+        for side, relation in (("left", left), ("right", right)):
+            if relation.time is None:
+                raise InputError(
+                    f"SQL: the {side} side of the join has no watermark",
+                    hint='say with_watermark("ts", "10 seconds") on both streams, and select the '
+                    "column in subqueries",
+                )
+        if self.lower is None or self.upper is None:
+            missing = "time bound" if self.lower is self.upper else "second time bound"
+            ours, theirs = _spoken(left), _spoken(right)
+            refuse(
+                f"a join without a {missing}",
+                f"add: AND {theirs} BETWEEN {ours} - INTERVAL '10' SECOND AND {ours} + INTERVAL "
+                "'10' SECOND",
+            )
+        return self.lower, self.upper
+
+
+def _spoken(relation: Relation) -> str:
+    known = next((k for k in relation.names if k.column == relation.time), None)
+    if known is None:
+        return str(relation.time)
+    return known.name if known.table is None else f"{known.table}.{known.name}"

@@ -1,0 +1,133 @@
+"""Says by name what a statement has that can't be done: nothing is left out in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NoReturn
+
+from sqlglot import exp
+
+from holdfast.errors import InputError
+from holdfast.sql.dialect import WINDOW_TABLES, name_of, text_of
+
+__all__ = ["AGGREGATES", "GENERATORS", "check_arguments", "check_scalar", "refuse"]
+
+# Spark's own, of its registry of functions.
+_AGGREGATES = """
+    ANY ANY_VALUE APPROX_COUNT_DISTINCT APPROX_PERCENTILE APPROX_TOP_K APPROX_TOP_K_ACCUMULATE
+    APPROX_TOP_K_COMBINE ARRAY_AGG AVG BITMAP_AND_AGG BITMAP_CONSTRUCT_AGG BITMAP_OR_AGG BIT_AND
+    BIT_OR BIT_XOR BOOL_AND BOOL_OR COLLECT_LIST COLLECT_SET COLLECT_UNION CORR COUNT COUNT_IF
+    COUNT_MIN_SKETCH COVAR_POP COVAR_SAMP EVERY FIRST FIRST_VALUE GROUPING GROUPING_ID
+    HISTOGRAM_NUMERIC HLL_SKETCH_AGG HLL_UNION_AGG KLL_MERGE_AGG_BIGINT KLL_MERGE_AGG_DOUBLE
+    KLL_MERGE_AGG_FLOAT KLL_SKETCH_AGG_BIGINT KLL_SKETCH_AGG_DOUBLE KLL_SKETCH_AGG_FLOAT KURTOSIS
+    LAST LAST_VALUE LISTAGG MAX MAX_BY MEAN MEASURE MEDIAN MIN MIN_BY MODE PERCENTILE
+    PERCENTILE_APPROX PERCENTILE_CONT PERCENTILE_DISC REGR_AVGX REGR_AVGY REGR_COUNT REGR_INTERCEPT
+    REGR_R2 REGR_SLOPE REGR_SXX REGR_SXY REGR_SYY SKEWNESS SOME STD STDDEV STDDEV_POP STDDEV_SAMP
+    STRING_AGG SUM THETA_INTERSECTION_AGG THETA_SKETCH_AGG THETA_UNION_AGG TRY_AVG TRY_SUM
+    TUPLE_INTERSECTION_AGG_DOUBLE TUPLE_INTERSECTION_AGG_INTEGER TUPLE_SKETCH_AGG_DOUBLE
+    TUPLE_SKETCH_AGG_INTEGER TUPLE_UNION_AGG_DOUBLE TUPLE_UNION_AGG_INTEGER VARIANCE VAR_POP
+    VAR_SAMP"""
+AGGREGATES = frozenset(_AGGREGATES.split())
+_GENERATORS = """
+    EXPLODE EXPLODE_OUTER INLINE INLINE_OUTER POSEXPLODE POSEXPLODE_OUTER STACK JSON_TUPLE
+    VARIANT_EXPLODE VARIANT_EXPLODE_OUTER"""
+GENERATORS = frozenset(_GENERATORS.split())
+_WINDOW_PARTS = {f"{name}_{part}" for name in WINDOW_TABLES for part in ("START", "END", "ROWTIME")}
+_WINDOWS = {*WINDOW_TABLES, *_WINDOW_PARTS, "PROCTIME", "DESCRIPTOR"}
+
+# What clauses are called by those who write them, and what to do instead.
+_CLAUSES = {
+    "order": ("ORDER BY", "a stream has no end to sort at: take the first rows with ROW_NUMBER()"),
+    "limit": ("LIMIT", "take the first rows of each group with ROW_NUMBER() and WHERE rn <= n"),
+    "offset": ("OFFSET", "take the first rows of each group with ROW_NUMBER() and WHERE rn <= n"),
+    "fetch": ("FETCH", "take the first rows of each group with ROW_NUMBER() and WHERE rn <= n"),
+    "laterals": ("LATERAL VIEW", "use stream.transform(...) with explode before"),
+    "qualify": ("QUALIFY", "put the ROW_NUMBER() into a subquery and say WHERE rn <= n around it"),
+    "sort": ("SORT BY", None),
+    "distribute": ("DISTRIBUTE BY", None),
+    "cluster": ("CLUSTER BY", None),
+    "windows": ("WINDOW", "write the window into OVER (...)"),
+    "into": ("INTO", "say where rows go with write_to(...)"),
+    "locks": ("FOR UPDATE", None),
+    "hint": ("a hint", None),
+    "sample": ("TABLESAMPLE", "filter, for example by a hash of a key"),
+    "pivots": ("PIVOT", "use aggregates with FILTER (WHERE ...)"),
+    "version": ("a version of a table", "use orders.join_as_of(rates, on=...)"),
+    "match": ("MATCH_RECOGNIZE", "write a hf.KeyedProcess"),
+    "connect": ("CONNECT BY", None),
+    "recursive": ("WITH RECURSIVE", None),
+    "using": ("USING", None),
+    "totals": ("WITH TOTALS", None),
+    "rollup": ("ROLLUP", "write a statement for each set of columns and UNION ALL"),
+    "cube": ("CUBE", "write a statement for each set of columns and UNION ALL"),
+    "grouping_sets": ("GROUPING SETS", "write a statement for each set and UNION ALL"),
+    "all": ("GROUP BY ALL", "name the columns"),
+    "by_name": ("UNION BY NAME", "name the columns in the same order in both"),
+    "method": ("NATURAL", "say ON a.k = b.k"),
+    "spec": ("a frame (ROWS BETWEEN ...)", "leave it out"),
+    "on": ("DISTINCT ON", "use ROW_NUMBER() with WHERE rn = 1"),
+}
+
+
+def refuse(what: str, hint: str | None = None) -> NoReturn:
+    """Raise for something that is not supported."""
+    raise InputError(f"SQL: {what} is not supported", hint=hint)
+
+
+def check_arguments(node: exp.Expr, known: Collection[str]) -> None:
+    """Raise if a clause has a part that isn't among those known."""
+    for name, value in node.args.items():
+        plain = name.rstrip("_")
+        if not value or plain in known:
+            continue
+        fallback = f"{plain.upper().replace('_', ' ')} in {type(node).__name__.upper()}"
+        what, hint = _CLAUSES.get(plain, (fallback, None))
+        refuse(what, hint)
+
+
+def check_scalar(node: exp.Expr, where: str) -> None:
+    """Raise for what can't be computed from one row alone."""
+    for each in node.walk():
+        if isinstance(each, exp.Query | exp.Subquery | exp.Exists):
+            refuse(f"a subquery in {where}", "join the streams instead")
+        if isinstance(each, exp.Window):
+            _refuse_window(each, where)
+        if isinstance(each, exp.Star):
+            refuse(f"* in {where}", "name the columns")
+        if isinstance(each, exp.Placeholder | exp.Parameter | exp.SessionParameter):
+            refuse(f"the parameter {text_of(each)}", "put the value into the text")
+        if isinstance(each, exp.QueryTransform | exp.Command | exp.Lateral):
+            refuse(text_of(each))
+        if isinstance(each, exp.Any | exp.All):
+            refuse(f"{text_of(each)} in {where}", "say bool_or or bool_and, or exists(array, f)")
+        _check_function(each, where)
+
+
+def _check_function(node: exp.Expr, where: str) -> None:
+    name = name_of(node)
+    if name is None:
+        return
+    if name in AGGREGATES or isinstance(node, exp.AggFunc):
+        refuse(f"the aggregate {name.lower()} in {where}", "aggregate in a subquery first")
+    if name in GENERATORS:
+        refuse(f"{name.lower()}", "use stream.transform(...) with it before")
+    if name in ("WINDOW", "SESSION_WINDOW", "WINDOW_TIME"):
+        refuse(
+            f"Spark's {name.lower()}(...)",
+            "say FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
+        )
+    if name in _WINDOWS:
+        refuse(
+            f"{name} in {where}",
+            f"say GROUP BY TUMBLE(ts, INTERVAL '10' SECOND), and the same times in {name}",
+        )
+
+
+def _refuse_window(node: exp.Window, where: str) -> NoReturn:
+    name = (name_of(node.this) or text_of(node.this)).lower()
+    if name == "row_number":
+        refuse(
+            f"row_number() in {where}",
+            "select it under a name in a subquery, and say WHERE rn <= n around it",
+        )
+    refuse(f"the window function {name}", "of these there is only ROW_NUMBER()")

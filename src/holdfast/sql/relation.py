@@ -1,0 +1,243 @@
+"""The rows that a part of a statement stands for, and the names its columns go by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from holdfast.errors import InputError
+from holdfast.operators.window.spec import WINDOW_END, WINDOW_START, WindowSpec
+from holdfast.sql.refuse import refuse
+from holdfast.stream import Branch, Output, ResultStream, Rows, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "Changes",
+    "Cut",
+    "Known",
+    "Rank",
+    "Relation",
+    "Windows",
+    "changes_of",
+    "filtered",
+    "free_name",
+    "must_append",
+    "projected",
+    "quoted",
+    "table",
+]
+
+Changes = Literal["append", "update", "retract"]
+"""What a row says: something new; the new values of a key; or, with ``change``, what comes and goes."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A column as a statement knows it."""
+
+    table: str | None
+    name: str
+    column: str
+    """What it is called in the stream."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows that rows are results of, or were put into."""
+
+    spec: WindowSpec
+    start: str | None
+    end: str | None
+    """The columns with their bounds."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Windows that rows will be cut into by the GROUP BY behind."""
+
+    spec: WindowSpec
+    keys: tuple[str, ...] | None = None
+    """By which columns a session is kept; None: whatever GROUP BY says."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A row number that rows will get when it is known how many are wanted."""
+
+    name: str
+    keys: tuple[str, ...]
+    order: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Rows, and what is known of them."""
+
+    stream: Stream
+    names: tuple[Known, ...]
+    changes: Changes = "append"
+    windows: Windows | None = None
+    cut: Cut | None = None
+    rank: Rank | None = None
+
+    @property
+    def time(self) -> str | None:
+        """The column that says when rows happened."""
+        return self.stream.watermark.column if self.stream.watermark else None
+
+    def called(self, alias: str | None, columns: Sequence[str] = ()) -> Relation:
+        """The same rows under another name."""
+        if columns and len(columns) != len(self.names):
+            raise InputError(
+                f"SQL: {alias!r} names {len(columns)} columns, there are {len(self.names)}"
+            )
+        names = columns or [known.name for known in self.names]
+        pairs = zip(self.names, names, strict=True)
+        return replace(self, names=tuple(Known(alias, name, known.column) for known, name in pairs))
+
+    def find(self, parts: Sequence[str]) -> tuple[Known, Sequence[str]]:
+        """The column that ``a.b.c`` names, and the fields in it."""
+        if len(parts) > 1 and any(_same(known.table, parts[0]) for known in self.names):
+            found = [k for k in self.names if _same(k.table, parts[0]) and _same(k.name, parts[1])]
+            rest = parts[2:]
+        else:
+            found, rest = [k for k in self.names if _same(k.name, parts[0])], parts[1:]
+        if not found:
+            known = ", ".join(
+                k.name if k.table is None else f"{k.table}.{k.name}" for k in self.names
+            )
+            raise InputError(
+                f"SQL: there is no column {'.'.join(parts)!r}", hint=f"columns are {known}"
+            )
+        if len({known.column for known in found}) > 1:
+            tables = " and ".join(str(known.table) for known in found)
+            raise InputError(
+                f"SQL: column {parts[0]!r} is in {tables}",
+                hint=f"say which: {found[0].table}.{parts[0]}",
+            )
+        return found[0], rest
+
+
+def _same(name: str | None, other: str) -> bool:
+    return name is not None and name.lower() == other.lower()
+
+
+def quoted(name: str) -> str:
+    """A name as Spark's parser takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def free_name(wanted: str, taken: Sequence[str] | set[str]) -> str:
+    """A name that no other column has."""
+    lower = {name.lower() for name in taken}
+    name, number = wanted, 1
+    while name.lower() in lower:
+        number += 1
+        name = f"{wanted}_{number}"
+    return name
+
+
+def must_append(relation: Relation, what: str) -> None:
+    """Raise for rows that take the place of others: counted again they would be wrong."""
+    if relation.rank is not None:
+        refuse(
+            f"ROW_NUMBER() without a bound, in {what},",
+            f"say WHERE {relation.rank.name} <= 10 around it",
+        )
+    if relation.changes != "append":
+        why = "a GROUP BY without a window" if relation.changes == "update" else "a top-n"
+        refuse(
+            f"{what} of rows that change (the results of {why})",
+            "group by a window, whose results are final",
+        )
+
+
+def projected(stream: Stream, items: Sequence[tuple[str, str]]) -> Stream:
+    """The rows with these columns: what Spark is to compute, and the name of it.
+
+    The watermark goes with its column, whatever that is called now, or goes if it does.
+    """
+    if [name for _, name in items] == stream.df.columns and all(
+        text == quoted(name) for text, name in items
+    ):
+        return stream
+    mark = stream.watermark
+    time = None
+    if mark is not None:
+        time = next((name for text, name in items if text == quoted(mark.column)), None)
+    texts = [text if text == quoted(name) else f"{text} AS {quoted(name)}" for text, name in items]
+    bare = Stream(tuple(replace(branch, watermark=None) for branch in stream.branches))
+    made = _tried(bare, lambda df: df.selectExpr(*texts))
+    pairs = zip(made.branches, stream.branches, strict=True)
+    return Stream(tuple(_timed(branch, before, time) for branch, before in pairs))
+
+
+def _timed(branch: Branch, before: Branch, time: str | None) -> Branch:
+    if time is None or before.watermark is None:
+        return replace(branch, watermark=None)
+    return replace(branch, watermark=replace(before.watermark, column=time))
+
+
+def filtered(stream: Stream, condition: str) -> Stream:
+    """The rows for which the condition is true."""
+    return _tried(stream, lambda df: df.filter(condition))
+
+
+def _tried(stream: Stream, step: Callable[[DataFrame], DataFrame]) -> Stream:
+    from pyspark.errors import PySparkException
+
+    try:
+        return stream.then(step)
+    except PySparkException as error:
+        words = str(error).split("\n\n")[0].split("; line")[0].strip()
+        raise InputError(f"SQL: Spark can't read a part of the statement: {words}") from None
+
+
+def table(name: str, rows: Rows) -> Relation:
+    """A stream under the name that a statement gives it."""
+    if not isinstance(rows, Rows):
+        raise InputError(
+            f"SQL: table {name!r} is {type(rows).__name__}, no stream",
+            hint=f"say {name}=hf.stream(df)",
+        )
+    stream = rows.rows
+    stream.must_stream()
+    known = tuple(Known(name, column, column) for column in stream.df.columns)
+    changes: Changes = "append"
+    for branch in stream.branches:
+        if isinstance(branch.origin, Output) and not branch.origin.name:
+            found = changes_of(branch.origin.of)
+            changes = found if found != "append" else changes
+    return Relation(stream, known, changes, windows=_windows(stream))
+
+
+def changes_of(result: ResultStream) -> Changes:
+    """What the rows of an operator's results say."""
+    from holdfast.keyed import AggregatedStream
+    from holdfast.tops import TopStream
+    from holdfast.windows import WindowResultStream
+
+    if isinstance(result, AggregatedStream):
+        return "update"
+    if isinstance(result, TopStream):
+        return result.output
+    if isinstance(result, WindowResultStream):
+        windows = result.windows
+        again = windows.trigger.is_early or (windows.trigger.late and windows.source.lateness_ms)
+        return "update" if windows.output == "append" and again else windows.output
+    return "append"
+
+
+def _windows(stream: Stream) -> Windows | None:
+    from holdfast.windows import WindowResultStream
+
+    branch = stream.branches[0]
+    if len(stream.branches) > 1 or branch.steps or not isinstance(branch.origin, Output):
+        return None
+    result = branch.origin.of
+    if not isinstance(result, WindowResultStream) or branch.origin.name:
+        return None
+    return Windows(result.windows.window, WINDOW_START, WINDOW_END)
