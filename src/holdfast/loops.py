@@ -72,7 +72,12 @@ def iterate(source: Stream, body: Callable[[Stream], Any], max_records: int, nam
     round_ = None
     if mark is not None:
         round_ = WatermarkSpec(
-            mark.column, 0, mark.lateness_ms, derived=True, behind_ms=source.behind_ms
+            mark.column,
+            0,
+            mark.lateness_ms,
+            derived=True,
+            behind_ms=source.behind_ms,
+            is_end=mark.is_end,
         )
     begin = Stream((*source.branches, Branch(LoopStart(end), again, (), round_)))
     made = body(begin)

@@ -143,7 +143,7 @@ class Rows:
             check_alike(mine.df, theirs.df)
             aligned = theirs.then(lambda df: df.select(*names))
             branches += aligned.branches
-        columns = {b.watermark.column for b in branches if b.watermark}
+        columns = {(b.watermark.column, b.watermark.is_end) for b in branches if b.watermark}
         if len(columns) > 1 or (columns and any(b.watermark is None for b in branches)):
             raise InputError(
                 "the streams of a union must all have a watermark on the same column, or none: "
@@ -324,8 +324,10 @@ def _timed(branch: Branch, spec: WatermarkSpec) -> Branch:
     result = branch.origin.of
     if not result.has_watermark:
         raise InputError(
-            f"the results of {result.label!r} can't have a watermark: no source of it has one",
-            hint='say hf.stream(df).with_watermark("ts", "10 s") at the source too',
+            f"the results of {result.label!r} can't have a watermark: neither it nor an operator "
+            "before it follows the event time of a source",
+            hint='say with_watermark("ts", "10 s") at the source too, and use an operator that goes by '
+            "time: a window, a join, drop_duplicates() or a process, not a running aggregate",
         )
     behind = result.behind_ms + spec.delay_ms
     return replace(branch, watermark=replace(spec, derived=True, behind_ms=behind))
@@ -376,9 +378,8 @@ class ResultStream(Rows):
 
     @property
     def has_watermark(self) -> bool:
-        """Whether a source above has a watermark."""
-        marked = any(stream.watermark for stream in self.inputs)
-        return marked or any(
+        """Whether it, or an operator above it, follows the event time of a source."""
+        return self.timed or any(
             branch.origin.of.has_watermark
             for stream in self.inputs
             for branch in stream.branches

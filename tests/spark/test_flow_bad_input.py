@@ -113,7 +113,14 @@ def test_unions_of_streams_that_differ(rows: hf.Stream, timed: hf.Stream) -> Non
 
 def test_a_watermark_on_results_of_a_stream_without_one(rows: hf.Stream) -> None:
     last = rows.key_by("k").aggregate(last=hf.max("ts"))
-    with pytest.raises(hf.InputError, match="no source of it has one"):
+    with pytest.raises(hf.InputError, match="neither it nor an operator before it follows"):
+        last.with_watermark("last", "1 s")
+
+
+def test_a_watermark_on_results_of_a_running_aggregate(timed: hf.Stream) -> None:
+    """An aggregate doesn't look at event times: the watermark would never move."""
+    last = timed.key_by("k").aggregate(last=hf.max("ts"))
+    with pytest.raises(hf.InputError, match="not a running aggregate"):
         last.with_watermark("last", "1 s")
 
 
@@ -194,3 +201,21 @@ def test_an_operator_that_was_renamed(rows: hf.Stream, source: EpochSource, tmp_
     query.step()
     query.stop()
     assert hf.sinks.memory_table("renamed").to_pylist()[-1] == {"k": "a", "n": 1}
+
+
+def test_a_source_more_than_the_checkpoint_has(
+    rows: hf.Stream, timed: hf.Stream, source: EpochSource, tmp_path: Path
+) -> None:
+    counts = rows.key_by("k").aggregate(n=hf.count())
+    query = started(counts.write_to(hf.sinks.noop()), tmp_path)
+    source.add([("a", 1, None)])
+    query.step()
+    query.stop()
+    before = sorted((tmp_path / "ck").rglob("*"))
+    windows = timed.key_by("k").window(hf.tumbling("1 s")).aggregate(n=hf.count())
+    more = hf.pipeline(counts.write_to(hf.sinks.noop()), windows.write_to(hf.sinks.noop()))
+    with pytest.raises(
+        hf.ConfigurationError, match="positions of 1 sources, and the program reads 2"
+    ):
+        started(more, tmp_path)
+    assert sorted((tmp_path / "ck").rglob("*")) == before, "a failed start changes nothing"

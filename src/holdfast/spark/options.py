@@ -100,7 +100,8 @@ class Options:
             max_ahead_bytes=max_ahead_bytes,
             max_ahead_s=parse_duration(max_ahead, "max_ahead"),
             memory_bytes=memory_bytes,
-            local_dir=default_local_dir() if local_dir is None else Path(local_dir),
+            # Absolute: Spark may have been started from another folder.
+            local_dir=default_local_dir() if local_dir is None else Path(local_dir).absolute(),
             local_limit_bytes=local_limit_bytes,
             from_entry=from_entry,
             drop_state=drop_state,

@@ -111,7 +111,7 @@ class Query:
 
     def step(self, timeout: float = 60.0) -> bool:
         """With ``trigger="manual"``: run one epoch; False if there was no input for one."""
-        before = self._running.epochs_done
+        before, query = self._running.epochs_done, self._running.started
         self._running.steps.release()
         # Spark knows when nothing is left: this ends at once if there is no input.
         idle = InheritableThread(target=self._until_idle, daemon=True)
@@ -124,6 +124,9 @@ class Query:
                 break
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
+        if self._running.epochs_done == before and not query.isActive:
+            # Why it ended is known a moment later.
+            self._running.wait_past(query)
         self._running.raise_failure()
         return self._running.epochs_done > before
 

@@ -6,9 +6,12 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.log import LogState
@@ -24,8 +27,10 @@ from holdfast.storage import NotFoundError, Storage
 __all__ = [
     "check_programs",
     "check_sinks",
+    "check_sources",
     "check_stored",
     "continue_states",
+    "count_sources",
     "prepare_runs",
     "read_position",
 ]
@@ -111,6 +116,30 @@ def check_sinks(newest: Checkpoint, sinks: dict[str, str]) -> None:
                 f"{sinks.get(sink, 'gone')}",
                 hint="start with the sinks it ran with, in the same order; further ones may follow",
             )
+
+
+def check_sources(entry: Checkpoint, position: Mapping[str, bytes], sources: int) -> None:
+    """Refuse a program that reads more or fewer sources than the entry has positions for."""
+    offsets = position.get(f"offsets/{entry.epoch}", b"").decode().split("\n")
+    # v1: a line for the version, one of metadata, one per source in their order.
+    if offsets[0] == "v1" and len(offsets) - 2 != sources:
+        raise ConfigurationError(
+            f"entry {entry.number} has positions of {len(offsets) - 2} sources, and the program reads "
+            f"{sources} (one of them keeps time, if anything in the program goes by time)",
+            hint="start with the sources it ran with, in the same order, or with a new checkpoint_dir",
+        )
+
+
+def count_sources(frame: DataFrame) -> int:
+    """How many sources Spark reads for a stream."""
+
+    def leaves(node: Any) -> int:
+        children = node.children()
+        if children.isEmpty():
+            return int(node.isStreaming())
+        return sum(leaves(children.apply(index)) for index in range(children.size()))
+
+    return leaves(frame._jdf.queryExecution().analyzed())
 
 
 def read_position(entry: Checkpoint, storage: Storage) -> dict[str, bytes]:

@@ -39,8 +39,10 @@ from holdfast.spark.query import Query
 from holdfast.spark.restore import (
     check_programs,
     check_sinks,
+    check_sources,
     check_stored,
     continue_states,
+    count_sources,
     prepare_runs,
     read_position,
 )
@@ -197,7 +199,10 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
         newest = state.last_checkpoint
         assert newest is not None
         epoch = newest.epoch
-        position = renumbered(read_position(entry, storage), entry.epoch, epoch)
+        stored = read_position(entry, storage)
+        sources = sum(count_sources(frame) for frame in graph.sources) + graph.needs_ticks
+        check_sources(entry, stored, sources)
+        position = renumbered(stored, entry.epoch, epoch)
         if cluster:
             check_stored(entry, state, storage)
         else:
