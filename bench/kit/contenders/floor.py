@@ -31,7 +31,7 @@ __all__ = ["run"]
 def run(trial: Trial, tell: Tell) -> Outcome:
     """Shuffle and drain all input, an epoch at a time."""
     import holdfast as hf
-    from holdfast.spark.epoch import _map_in_arrow
+    from holdfast.spark.flow.job import NOTHING, columns_of, map_in_arrow
     from holdfast.spark.lift import plan_aggregate
     from holdfast.state.hashing import partition_sql
     from holdfast.state.schema import HASH
@@ -40,13 +40,14 @@ def run(trial: Trial, tell: Tell) -> Outcome:
     stream = source(spark, trial)
     aggregates = {"n": hf.count(), "total": hf.sum("amount")}
     plan = plan_aggregate(stream, "aggregate", ("word",), aggregates)
-    names = plan.operator.input_schema.names
+    columns = columns_of(plan.operator.input_schema.names)
     partition = expr(partition_sql(HASH, trial.partitions))
 
     def on_batch(batch: DataFrame, epoch: int) -> None:
         del epoch
         shuffled = plan.lift(batch).repartitionById(trial.partitions, partition)
-        _map_in_arrow(shuffled, names, _drain).queryExecution().toRdd().count()
+        drained = map_in_arrow(shuffled, columns, _drain, NOTHING)
+        drained._jdf.queryExecution().toRdd().count()
 
     began = time.perf_counter()
     query = (

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.checkpoint.coordinator import CheckpointEvent
+    from holdfast.pipeline import Pipeline
     from holdfast.spark.query import Query
-    from holdfast.stream import Pipeline
 
 __all__ = ["run", "run_pipeline"]
 

@@ -31,11 +31,12 @@ from holdfast.spark.placed import Placer, task_host, task_partition
 from holdfast.spark.task import BRANCH, TaskSpec, work_through
 from holdfast.spark.types import spark_schema
 
-__all__ = ["EpochJob", "NodeJob"]
+__all__ = ["NOTHING", "EpochJob", "NodeJob", "columns_of", "map_in_arrow"]
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_NOTHING = StructType([StructField("nothing", IntegerType())])
+NOTHING = StructType([StructField("nothing", IntegerType())])
+"""The columns of a stage that hands nothing on."""
 _PARTITION = "_holdfast_partition"
 
 
@@ -100,13 +101,13 @@ class EpochJob:
         if hosts or len(self.graph.nodes) > 1:
             frame = self.placer.frame(frame, hosts, node.id)
         part.spec = part.make_spec(partitions)
-        schema = _NOTHING
+        schema = NOTHING
         if node.feeds:
             schema = spark_schema(handed_schema(node.operator, node.feeds))
         if node.columns is None:
-            node.columns = _columns(names)
+            node.columns = columns_of(names)
         task = _task_function(part.spec, self.accumulator)
-        return _map_in_arrow(frame, node.columns, task, schema)
+        return map_in_arrow(frame, node.columns, task, schema)
 
     def _lifted(self, part: NodeJob) -> DataFrame:
         """The rows of all feeds of all ports, as the operator takes them."""
@@ -158,7 +159,7 @@ class EpochJob:
         numbers = self.session.range(0, spec.partitions, 1, spec.partitions)
         placed = self.placer.frame(numbers, self.hosts, stage)
         schema = spark_schema(spec.operator.output_schema)
-        return _map_in_arrow(placed, _columns(["id"]), task, schema)
+        return map_in_arrow(placed, columns_of(["id"]), task, schema)
 
     def _shared(self, result: DataFrame, node: Node) -> DataFrame:
         """The same rows, such that several readers don't have them computed several times."""
@@ -189,11 +190,12 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
     return task
 
 
-def _columns(names: Sequence[str]) -> list[Column]:
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """Columns by name, whatever the names are."""
     return [F.col("`" + name.replace("`", "``") + "`") for name in names]
 
 
-def _map_in_arrow(
+def map_in_arrow(
     frame: DataFrame, columns: Sequence[Column], task: ArrowFunction, schema: StructType
 ) -> DataFrame:
     """``frame.mapInArrow(task)`` without a look-up in the JVM per column, and for any names."""
