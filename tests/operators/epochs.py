@@ -272,6 +272,10 @@ class _OwnRange:
         assert table in self.shared, f"{table} is not shared by all partitions"
         return self.state.scan(table)
 
+    def scan_within(self, table: str, within: HashRange) -> Iterator[pa.Table]:
+        assert self.range.covers(within)
+        return self.state.scan_within(table, within)
+
     def due(self, table: str, until_ms: int, within: HashRange) -> pa.Table:
         assert self.range.covers(within)
         return self.state.due(table, until_ms, within)

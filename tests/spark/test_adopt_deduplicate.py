@@ -30,7 +30,7 @@ def go_on(program: hf.DeduplicatedStream, work: Path) -> DataFrame:
     )
     query.await_termination()
     assert query.exception is None
-    return program.frame.sparkSession.read.parquet(str(work / "out"))
+    return program.rows.df.sparkSession.read.parquet(str(work / "out"))
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -171,7 +171,7 @@ def go_on(pipeline: hf.Pipeline, work: Path, now_ms: int) -> list[Row]:
 def hf_rows(pipeline: hf.Pipeline, work: Path) -> list[Row]:
     if not list((work / "out").rglob("*.parquet")):
         return []
-    spark = pipeline.source.frame.sparkSession
+    spark = pipeline.outputs[0].stream.df.sparkSession
     return spark.read.parquet(str(work / "out")).collect()
 
 

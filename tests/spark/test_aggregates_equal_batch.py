@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 import holdfast.aggregates as hf
 from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
+from holdfast.operators.aggregate import AggregateOperator
 from holdfast.spark.lift import AggregatePlan, plan_aggregate
 from tests.operators.folding import DictState, Key, Row, keys_of, plain, run_epoch
 from tests.spark.batch_oracle import batch_aggregate
@@ -106,6 +107,7 @@ def fold(
 ) -> dict[Key, Row]:
     """Run epochs as (partitions, pre-aggregated, combined) through the operator."""
     operator = plan.operator
+    assert isinstance(operator, AggregateOperator)
     state = DictState(operator.tables[0])
     results: dict[Key, Row] = {}
     for table, (partitions, grouped, combine) in zip(epochs, shapes, strict=False):

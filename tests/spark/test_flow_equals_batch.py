@@ -38,7 +38,7 @@ def pipeline(left: EpochSource, right: EpochSource) -> hf.Pipeline:
     rows = hf.stream(left.df).with_watermark("ts", "2 s")
     others = hf.stream(right.df).with_watermark("at", "2 s")
     keyed = rows.key_by("k")
-    near = {"between": ("-3 s", "1 s")}
+    near: dict[str, Any] = {"between": ("-3 s", "1 s")}
     tumbling = keyed.window(hf.tumbling("5 s")).aggregate(n=hf.count(), total=hf.sum("v"))
     results: dict[str, hf.ResultStream] = {
         "tumbling": tumbling.named("tumbling"),
@@ -46,9 +46,9 @@ def pipeline(left: EpochSource, right: EpochSource) -> hf.Pipeline:
         "updated": keyed.window(hf.tumbling("4 s"), output="retract")
         .aggregate(most=hf.max("v"))
         .named("updated"),
-        "pairs": rows.join(others, "k", **near).named("pairs"),  # type: ignore[arg-type]
-        "alone": rows.join(others, "k", how="left", **near).named("alone"),  # type: ignore[arg-type]
-        "semi": rows.join(others, "k", how="semi", **near).named("semi"),  # type: ignore[arg-type]
+        "pairs": rows.join(others, "k", **near).named("pairs"),
+        "alone": rows.join(others, "k", how="left", **near).named("alone"),
+        "semi": rows.join(others, "k", how="semi", **near).named("semi"),
         "once": rows.key_by("k").drop_duplicates().named("once"),
     }
     results["best"] = (
