@@ -178,7 +178,7 @@ class EpochLoop:
             reports = _complete(self.reports.take(), parts.values(), name, record.epoch)
             every = [report for of_node in reports.values() for report in of_node]
             _check_loops(parts.values(), every)
-            rows = sum(self._rows_in(parts[id_], reports[id_]) for id_ in parts)
+            rows = _rows_in((part, reports[id_]) for id_, part in parts.items())
             placed = [reports[node.id] for node in self.graph.nodes if node.stateful]
             failpoint("epoch.before_record")
             self.site.learn((change for r in every for change in r.changes), _fetched(every))
@@ -254,12 +254,6 @@ class EpochLoop:
             for name, value in QUERY_SETTINGS.items():
                 batch.sparkSession.conf.set(name, value)
             self._configured = True
-
-    def _rows_in(self, part: NodeJob, reports: list[TaskReport]) -> int:
-        """Rows that came from sources to a node that reads nothing else."""
-        if any(feed.source is None for feeds in part.node.ports for feed in feeds):
-            return 0
-        return _received(part, reports)
 
     def _learn(self, parts: Mapping[str, NodeJob], reports: Mapping[str, list[TaskReport]]) -> None:
         for id_, pacing in self.pacing.items():
@@ -374,6 +368,23 @@ def _received(part: NodeJob, reports: list[TaskReport]) -> int:
     if part.source_rows:
         return sum(rows() for rows in part.source_rows)
     return sum(report.rows for report in reports)
+
+
+def _rows_in(parts: Iterable[tuple[NodeJob, list[TaskReport]]]) -> int:
+    """Rows that came from sources, each source counted once, where most of it was read."""
+    received: dict[frozenset[int], int] = {}
+    for part, reports in parts:
+        feeds = [feed for feeds in part.node.ports for feed in feeds]
+        sources = frozenset(feed.source for feed in feeds if feed.source is not None)
+        if sources:
+            received[sources] = max(_received(part, reports), received.get(sources, 0))
+    counted: set[int] = set()
+    rows = 0
+    for sources in sorted(received, key=lambda each: (-len(each), sorted(each))):
+        if not sources <= counted:
+            rows += received[sources]
+            counted |= sources
+    return rows
 
 
 def _complete(
