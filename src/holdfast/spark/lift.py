@@ -39,6 +39,8 @@ class AggregatePlan:
     group_buffers: tuple[Column, ...]
     condition: Column | None = None
     """Which rows count; None for all."""
+    grouping_pays: bool = True
+    """Whether grouping rows before they are sent can make fewer of them."""
 
     @property
     def _schema(self) -> StructType:
@@ -52,8 +54,8 @@ class AggregatePlan:
 
     @property
     def may_preaggregate(self) -> bool:
-        """Whether rows can be grouped before they are sent: always."""
-        return True
+        """Whether rows can be grouped before they are sent."""
+        return self.grouping_pays or self.must_preaggregate
 
     def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
         """Every row where its key's partition is."""

@@ -63,6 +63,8 @@ def plan_window(
         None if rows is None else (time.alias(TIME), F.lit(1).cast("long").alias(COUNT), *rows),
         (F.max(time).alias(TIME), F.count(F.lit(1)).alias(COUNT), *groups),
         condition=None if micros is None else micros.isNotNull(),
+        # For a session only rows of the very same time could become one.
+        grouping_pays=not isinstance(windows.window, SessionGap),
     )
 
 
