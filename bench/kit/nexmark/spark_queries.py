@@ -1,4 +1,4 @@
-"""The same queries as Spark's own streaming queries, in the cheapest way that Spark accepts.
+"""The same queries as Spark's own streaming queries, in a way that Spark accepts.
 
 Results are those of the definitions in :mod:`holdfast.nexmark.oracle`; ties included, but in queries 9
 and 18, where one of several equal bids is put out and it isn't said which.
