@@ -14,7 +14,7 @@ from holdfast import nexmark
 from holdfast.nexmark import QUERIES, Config
 from holdfast.nexmark.oracle import BID_TIES, in_processing_time
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EVENTS = 10_000
 TEN_SECONDS = timedelta(seconds=10)

@@ -24,7 +24,7 @@ from holdfast.nexmark.run import ending_streams, run_query, watermark_delay_s
 from holdfast.spark.query import Query
 from holdfast.testing import EpochSource
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EVENTS = 20_000
 IN_ORDER = Config(events_per_second=100)

@@ -162,6 +162,33 @@ def test_explain_names_operators_state_and_stages(spark: SparkSession) -> None:
         assert words in text
 
 
+def test_sinks_choose_columns_without_a_stage_of_their_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    counts = hf.stream(source.df).key_by("k").aggregate(n=hf.count(), total=hf.sum("v"))
+    renamed = counts.select(F.col("total").alias("sum"), "k").select(
+        "k", "sum", F.col("k").alias("again")
+    )
+    doubled = counts.select("k", (F.col("n") * 2).alias("n"))
+    pipeline = hf.pipeline(
+        counts.write_to(hf.sinks.memory("all")),
+        renamed.write_to(hf.sinks.memory("renamed-columns")),
+        doubled.write_to(hf.sinks.memory("doubled")),
+    )
+    text = pipeline.explain()
+    assert "emit-2" in text, "what computes something needs a stage"
+    assert "emit-1" not in text
+    query = start(pipeline, tmp_path)
+    source.add([("a", 1), ("a", 2), ("b", 5)])
+    query.step()
+    query.stop()
+    assert hf.sinks.memory_table("renamed-columns").schema.names == ["k", "sum", "again"]
+    assert seen("renamed-columns") == [("a", 3, "a"), ("b", 5, "b")]
+    assert seen("all") == [("a", 2, 3), ("b", 1, 5)]
+    assert seen("doubled") == [("a", 4), ("b", 2)]
+
+
 def test_rows_in_a_loop_survive_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     source = EpochSource(spark, SCHEMA, tmp_path / "in")
 

@@ -224,6 +224,7 @@ class EpochLoop:
                 stagers={sink: self.stagers[sink] for sink in node.sinks},
                 memory_bytes=self.memory_bytes,
                 outputs=node.sinks,
+                chosen=self._chosen(node),
                 job=job,
                 on_demand=not self.site.one_host or self.site.limit_bytes is not None,
                 keep_fetched=self.site.limit_bytes is None,
@@ -234,6 +235,11 @@ class EpochLoop:
             )
 
         return NodeJob(node, shape, spec)
+
+    def _chosen(self, node: Node) -> dict[str, tuple[tuple[str, str], ...]]:
+        """Per sink of a node which columns it gets, where it doesn't get all."""
+        places = ((sink, self.graph.sinks[sink].columns) for sink in node.sinks)
+        return {sink: columns for sink, columns in places if columns is not None}
 
     def _shape(self, node: Node, inputs: int) -> Shape:
         if not node.stateful:

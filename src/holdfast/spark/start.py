@@ -401,13 +401,12 @@ def _context(
         return frame.sparkSession.createDataFrame(rows, spark_schema(table.schema))
 
     place = graph.sinks[sink_id]
-    operator = place.node.operator
     return SinkContext(
         pipeline=options.name,
         sink=sink_id,
         claim=claim,
         storage=storage,
         schema=place.schema,
-        key_names=tuple(operator.key_names),
+        key_names=place.key_names,
         to_dataframe=to_dataframe,
     )

@@ -73,6 +73,8 @@ class TaskSpec:
     memory_bytes: int
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Which sinks get a side output instead of the main one, and its name."""
+    chosen: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """Per sink the columns it gets and their names, where it doesn't get all as they are."""
     job: str = ""
     """Names the attempt at the epoch: reports of an earlier one don't count."""
     on_demand: bool = False
@@ -375,11 +377,15 @@ class _Task:
         for sink, stager in spec.stagers.items():
             if spec.outputs.get(sink, "") != output:
                 continue
+            own = rows
+            if sink in spec.chosen:
+                names = [name for _, name in spec.chosen[sink]]
+                own = rows.select([source for source, _ in spec.chosen[sink]]).rename_columns(names)
             if sink not in self.stages:
                 self.stages[sink] = stager.open(
-                    spec.clock.epoch, self.partition, self.attempt, rows.schema
+                    spec.clock.epoch, self.partition, self.attempt, own.schema
                 )
-            self.stages[sink].write(rows)
+            self.stages[sink].write(own)
 
     def _changed(self) -> list[TableSchema]:
         return [s for s in self.spec.operator.tables if s.table in self.writers]

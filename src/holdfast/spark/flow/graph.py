@@ -15,7 +15,9 @@ from holdfast.operators.base import Operator
 from holdfast.sinks.base import Sink
 from holdfast.spark.flow.branch import Branch, LoopStart, Output, Source, WatermarkSpec
 from holdfast.spark.flow.emit import EmitPlan
+from holdfast.spark.flow.plain import plain_columns
 from holdfast.spark.plan import Plan
+from holdfast.spark.rows import columns_of
 from holdfast.state.schema import TableSchema
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Feed", "Graph", "Node", "SinkPlace", "build_graph"]
 
 Steps = tuple[Callable[[DataFrame], DataFrame], ...]
+Columns = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,25 @@ class SinkPlace:
     sink: Sink
     node: Node
     output: str
+    columns: Columns | None = None
+    """Which columns of the output it gets, and under which names; None for all as they are."""
 
     @property
     def schema(self) -> pa.Schema:
         """The columns it gets."""
-        return self.node.schema(self.output)
+        whole = self.node.schema(self.output)
+        if self.columns is None:
+            return whole
+        return pa.schema([(name, whole.field(source).type) for source, name in self.columns])
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The columns that its rows are keyed by, as far as it gets them."""
+        keys = self.node.operator.key_names
+        if self.columns is None:
+            return tuple(keys)
+        names = dict(self.columns)
+        return tuple(names[key] for key in keys if key in names)
 
 
 @dataclass
@@ -269,7 +286,9 @@ class _Builder:
         """Attach sinks: to the operator itself, or behind the steps that its results take."""
         branches = written.stream.branches
         origin = branches[0].origin
-        if len(branches) == 1 and isinstance(origin, Output) and not branches[0].steps:
+        columns = self._chosen(written.stream)
+        if columns is not None or self._is_whole(written.stream):
+            assert isinstance(origin, Output)
             node, output = self.nodes[self.ids[id(origin.of)]], origin.name
         else:
             emit = EmitPlan(f"emit-{number}", written.stream.df)
@@ -277,7 +296,7 @@ class _Builder:
             node, output = Node(emit.operator.id, emit, (ports,), True, 0, None), ""
             self._node(node)
         for sink in written.sinks:
-            self._sink(f"sink-{self._count()}", sink, node, output)
+            self._sink(f"sink-{self._count()}", sink, node, output, columns)
         for name, sink in written.side_outputs.items():
             place = f"side-{name}"
             if place in self.graph.sinks:
@@ -287,14 +306,35 @@ class _Builder:
     def _count(self) -> int:
         return sum(sink.startswith("sink-") for sink in self.graph.sinks)
 
-    def _sink(self, place: str, sink: Sink, node: Node, output: str) -> None:
+    def _is_whole(self, stream: Stream) -> bool:
+        """Whether a stream is an operator's output as it is."""
+        branch = stream.branches[0]
+        is_output = isinstance(branch.origin, Output) and not isinstance(branch.origin, LoopStart)
+        return len(stream.branches) == 1 and is_output and not branch.steps
+
+    def _chosen(self, stream: Stream) -> Columns | None:
+        """If a stream is an operator's output with columns chosen and renamed: which."""
+        branch = stream.branches[0]
+        origin = branch.origin
+        if len(stream.branches) > 1 or not branch.steps or not isinstance(origin, Output):
+            return None
+        if isinstance(origin, LoopStart):
+            return None
+        # Also refuses two columns of one name.
+        columns_of(stream.df)
+        schema = self.nodes[self.ids[id(origin.of)]].schema(origin.name)
+        return plain_columns(stream.df.sparkSession, schema, branch.steps)
+
+    def _sink(
+        self, place: str, sink: Sink, node: Node, output: str, columns: Columns | None = None
+    ) -> None:
         if any(known.sink is sink for known in self.graph.sinks.values()):
             raise InputError(
                 f"the sink {sink.describe()} is used twice",
                 hint="union the streams that should go there, or make two sinks",
             )
         node.sinks[place] = output
-        self.graph.sinks[place] = SinkPlace(sink, node, output)
+        self.graph.sinks[place] = SinkPlace(sink, node, output, columns)
 
     def _node(self, node: Node) -> None:
         self.graph.nodes.append(node)
