@@ -43,11 +43,11 @@ def begin(work: Path, options: dict[str, Any]) -> Query:
     counts = words.key_by("word").aggregate(n=hf.count(), total=hf.sum("amount"))
     pipeline = counts.write_to(hf.sinks.parquet(str(work / "out")))
     if options.pop("flow", False):
-        # Beside it a chain: each word once, and how many there are of each length, keyed again.
+        # Beside it a chain: each word once, and how many end with each letter, keyed again.
         once = words.key_by("word").drop_duplicates().named("once")
-        by_length = once.key_by(F.length("word").alias("length"))
-        lengths = by_length.aggregate(words=hf.count()).named("lengths")
-        pipeline = hf.pipeline(pipeline, lengths.write_to(hf.sinks.parquet(str(work / "lengths"))))
+        by_end = once.key_by(F.substring("word", -1, 1).alias("ending"))
+        endings = by_end.aggregate(words=hf.count()).named("endings")
+        pipeline = hf.pipeline(pipeline, endings.write_to(hf.sinks.parquet(str(work / "endings"))))
     query: Query = pipeline.start("cluster", **options)
     return query
 

@@ -236,7 +236,7 @@ class Cluster:
         )
         assert _rows(_newest(out), "word", "n", "total") == expected, "output differs from batch"
         if self.options.get("flow"):
-            self._check_lengths({word for word, _, _ in expected})
+            self._check_endings({word for word, _, _ in expected})
         command = [sys.executable, str(HERE / "cluster_check.py")]
         with self.lab.run(
             host, [*command, self.checkpoint_dir, str(self.work)], stdout=subprocess.PIPE
@@ -252,13 +252,15 @@ class Cluster:
             assert code == 0, words
         return found
 
-    def _check_lengths(self, words: set[str]) -> None:
-        """Of each length the newest count is that of different words, and no epoch came twice."""
-        out = ds.dataset(self.work / "lengths", format="parquet", partitioning="hive").to_table()
-        assert out.group_by(["length", "epoch"]).aggregate([]).num_rows == out.num_rows
-        newest = out.group_by("length").aggregate([("words", "max")])
-        found = dict(_rows(newest, "length", "words_max"))
-        assert found == Counter(map(len, words)), "results that were keyed again differ from batch"
+    def _check_endings(self, words: set[str]) -> None:
+        """Of each letter the newest count is that of the words it ends; no epoch came twice."""
+        out = ds.dataset(self.work / "endings", format="parquet", partitioning="hive").to_table()
+        assert out.group_by(["ending", "epoch"]).aggregate([]).num_rows == out.num_rows
+        newest = out.group_by("ending").aggregate([("words", "max")])
+        found = dict(_rows(newest, "ending", "words_max"))
+        assert found == Counter(word[-1] for word in words), (
+            "results that were keyed again differ from batch"
+        )
 
 
 def _newest(out: pa.Table) -> pa.Table:
