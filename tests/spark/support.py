@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,13 @@ def write_epoch(folder: Path, number: int, table: pa.Table) -> None:
     pq.write_table(table, hidden)
     os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
     hidden.rename(path)
+
+
+def step_on(query: Any, seconds: float = 60.0) -> None:
+    """Run the next epoch; without input that is when the next tick comes."""
+    deadline = time.monotonic() + seconds
+    while not query.step():
+        assert time.monotonic() < deadline, f"no epoch came within {seconds} s"
 
 
 def more_input(work: Path, epochs: int, rows: int, keys: int, seed: int = 1) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.testing import EpochSource
+from tests.spark.support import step_on
 
 pytestmark = pytest.mark.spark
 
@@ -137,7 +138,7 @@ def test_windows_of_the_results_of_windows_are_the_same_windows(
     source.add([("a", at(1)), ("a", at(9)), ("b", at(5)), ("b", at(10)), ("c", at(30))])
     # The watermark of the epoch behind these rows closes both levels at once.
     for _ in range(5):
-        query.step()
+        step_on(query)
         if query.progress[-1].watermark_ms is not None:
             break
     query.stop()
@@ -208,7 +209,7 @@ def test_rows_in_a_loop_survive_a_restart(spark: SparkSession, tmp_path: Path) -
     query = start(pipeline(), tmp_path, partitions=3)
     records = []
     for _ in range(2):
-        query.step()
+        step_on(query)
         records.append(query.progress[-1].metrics["countdown.records"])
     query.stop()
     assert records == [1, 0]

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.testing import EpochSource
+from tests.spark.support import step_on
 
 pytestmark = pytest.mark.spark
 
@@ -152,18 +153,18 @@ def test_a_loop_that_grows_ends_the_pipeline(
     pipeline = out.write_to(hf.sinks.noop())
     query = pipeline.start("grow", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "l")
     source.add([("a", 1, None)])
-    query.step()
-    query.step()
+    step_on(query)
+    step_on(query)
     assert query.progress[-1].metrics == {"loop.records": 4}
     query.checkpoint()
     with pytest.raises(hf.InputError, match="8 records are in the loop 'loop', which may hold 6"):
-        query.step()
+        step_on(query)
     # With a higher limit it goes on with the four that the checkpoint holds.
     wider = rows.iterate(lambda loop: (loop.union(loop), loop.filter("false")), max_records=9)
     again = wider.write_to(hf.sinks.noop()).start(
         "grow", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "l"
     )
-    again.step()
+    step_on(again)
     assert again.progress[-1].metrics == {"loop.records": 8}
     again.stop()
 

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.testing import EpochSource
+from tests.spark.support import step_on
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -98,7 +99,7 @@ class Run:
 
     def step_until(self, reached: Callable[[Any], bool]) -> None:
         for _ in range(6):
-            self.query.step()
+            step_on(self.query)
             if reached(self.query.progress[-1]):
                 return
         pytest.fail(f"it never came to it: {self.query.progress[-3:]}")

@@ -65,6 +65,11 @@ class PipelineTime:
             offsets=offsets,
         )
 
+    @property
+    def next_watermark_ms(self) -> int | None:
+        """The watermark that the next epoch would have now."""
+        return self._next_watermark() if self._active or not self._sources else self._watermark_ms
+
     def end(self, record: EpochRecord, greatest_ms: Mapping[str, int]) -> EpochRecord:
         """The epoch is over and saw these greatest event times: its record, complete."""
         self._watermark_ms = record.watermark_ms

@@ -280,6 +280,12 @@ class EpochLoop:
             (clock := now[kind]) is not None and ms <= clock for kind, ms in self.next_due.items()
         )
 
+    def awaits_tick(self, now_ms: int) -> bool:
+        """Whether the next epoch has something to do though no input should come."""
+        now = {"processing": now_ms, "event": self.time.next_watermark_ms}
+        due = self.next_due or {}
+        return any((clock := now[kind]) is not None and ms <= clock for kind, ms in due.items())
+
     def skip(self, record: EpochRecord, position: Mapping[str, bytes]) -> None:
         """An epoch without input, in which nothing is due: version e is version e−1."""
         with self.ledger.epoch():

@@ -110,18 +110,24 @@ class Query:
         return self._running.checkpoint(timeout)
 
     def step(self, timeout: float = 60.0) -> bool:
-        """With ``trigger="manual"``: run one epoch; False if there was no input for one."""
+        """With ``trigger="manual"``: run one epoch; False if there is nothing for one to do.
+
+        If no input is there but something is due, such as a window that closes, it waits for the tick
+        that brings the epoch.
+        """
         before, query = self._running.epochs_done, self._running.started
         self._running.steps.release()
         # Spark knows when nothing is left: this ends at once if there is no input.
-        idle = InheritableThread(target=self._until_idle, daemon=True)
-        idle.start()
+        idle = self._idle()
         deadline = time.monotonic() + timeout
         while self._running.epochs_done == before and not self._running.done.is_set():
             idle.join(0.005)
             if not idle.is_alive() and self._running.epochs_done == before:
-                self._running.steps.acquire(blocking=False)
-                break
+                if query.isActive and self._awaits_tick():
+                    idle = self._idle()
+                else:
+                    self._running.steps.acquire(blocking=False)
+                    break
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
         if self._running.epochs_done == before and not query.isActive:
@@ -129,6 +135,16 @@ class Query:
             self._running.wait_past(query)
         self._running.raise_failure()
         return self._running.epochs_done > before
+
+    def _awaits_tick(self) -> bool:
+        parts = self._running.parts
+        return parts.ticks and parts.loop.awaits_tick(parts.now_ms())
+
+    def _idle(self) -> InheritableThread:
+        """A thread that ends when Spark has no more input."""
+        thread = InheritableThread(target=self._until_idle, daemon=True)
+        thread.start()
+        return thread
 
     def _until_idle(self) -> None:
         try:
