@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from holdfast.errors import InputError
 from holdfast.spark.flow.branch import Branch, LoopStart, WatermarkSpec
 from holdfast.stream import ResultStream, Rows, Stream
+from holdfast.types import quoted
 
 if TYPE_CHECKING:
     from holdfast.spark.plan import Plan
@@ -56,7 +57,9 @@ class LoopEnd(ResultStream):
         return plan_loop(id or self.label, self.source, self.max_records)
 
 
-def iterate(source: Stream, body: Callable[[Stream], Any], max_records: int, name: str) -> Rows:
+def iterate(
+    source: Stream, body: Callable[[Stream], Any], max_records: int, name: str | None
+) -> Rows:
     """Write the body of a loop down once, on rows from outside and rows that went round."""
     import pyarrow as pa
 
@@ -66,7 +69,9 @@ def iterate(source: Stream, body: Callable[[Stream], Any], max_records: int, nam
     if max_records < 1:
         raise InputError(f"a loop can't hold {max_records} records", hint="give at least 1")
     source.must_stream()
-    end = LoopEnd(source, max_records).named(name)
+    end = LoopEnd(source, max_records)
+    if name is not None:
+        end = end.named(name)
     again = stand_in(source.df.sparkSession, pa.schema(columns_of(source.df)))
     mark = source.watermark
     round_ = None
@@ -88,7 +93,7 @@ def iterate(source: Stream, body: Callable[[Stream], Any], max_records: int, nam
         )
     back, out = made
     check_alike(source.df, back.rows.df)
-    names = source.df.columns
+    names = [quoted(name) for name in source.df.columns]
     end.feedback = back.rows.then(lambda df: df.select(*names))
     result: Rows = out
     return result

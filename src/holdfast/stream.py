@@ -210,14 +210,14 @@ class Rows:
         body: Callable[[Stream], tuple[Rows, Rows]],
         *,
         max_records: int = 1_000_000,
-        name: str = "loop",
+        name: str | None = None,
     ) -> Rows:
         """Send rows round a loop: what the body feeds back in an epoch comes in again in the next.
 
         ``body`` gets the rows, those from outside and those that went round, and returns two
         streams: the rows that go round again, with the same columns, and those that come out. Rows in
         the loop are part of every checkpoint. Their number is in ``progress.metrics`` as
-        ``<name>.records``; more than ``max_records`` of them end the pipeline.
+        ``<name>.records``, where the first loop without a name is ``loop``; more than ``max_records`` of them end the pipeline.
         """
         from holdfast.loops import iterate
 
@@ -292,13 +292,8 @@ class Stream(Rows):
     def behind_ms(self) -> int:
         """How far its rows may be behind the pipeline's watermark."""
         marks = [b.watermark.behind_ms for b in self.branches if b.watermark]
-        return max([self.origin_behind_ms, *marks])
-
-    @property
-    def origin_behind_ms(self) -> int:
-        """How far what the rows are made of may be behind the pipeline's watermark."""
-        origins = [b.origin.of for b in self.branches if isinstance(b.origin, Output)]
-        return max((result.behind_ms for result in origins), default=0)
+        origins = [b.origin.of.behind_ms for b in self.branches if isinstance(b.origin, Output)]
+        return max([0, *marks, *origins])
 
     def must_stream(self) -> None:
         """Raise unless it is a stream without state."""

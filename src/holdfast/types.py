@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 
-__all__ = ["parse_schema", "parse_type", "type_words"]
+__all__ = ["parse_schema", "parse_type", "quoted", "type_words"]
 
 _ATOMIC: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -105,7 +105,7 @@ def type_words(kind: pa.DataType) -> str:
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        return f"struct<{','.join(f'{_quoted(f.name)}:{type_words(f.type)}' for f in fields)}>"
+        return f"struct<{','.join(f'{_name(f.name)}:{type_words(f.type)}' for f in fields)}>"
     if pa.types.is_map(kind):
         return f"map<{type_words(kind.key_type)},{type_words(kind.item_type)}>"
     if pa.types.is_list(kind):
@@ -113,10 +113,13 @@ def type_words(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _quoted(name: str) -> str:
-    if _IDENTIFIER.fullmatch(name):
-        return name
+def quoted(name: str) -> str:
+    """A name as Spark's parser takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def _name(name: str) -> str:
+    return name if _IDENTIFIER.fullmatch(name) else quoted(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,5 +205,7 @@ def test_the_watermark_of_the_dataframe_is_taken_over(spark: SparkSession, tmp_p
     put(tmp_path / "in", 0, ("a", 1))
     df = stream_of(spark, tmp_path / "in").withWatermark("ts", "5 seconds")
     transformed = transform(hf.stream(df).groupBy("id"), Counted(), timeMode="EventTime")
-    assert [(s.watermark.column, s.watermark.delay_ms) for s in transformed.inputs] == [("ts", 5000)]
+    assert [(s.watermark.column, s.watermark.delay_ms) for s in transformed.inputs] == [
+        ("ts", 5000)
+    ]
     assert transformed.plan().operator.needs_ticks

@@ -214,3 +214,18 @@ def test_rows_in_a_loop_survive_a_restart(spark: SparkSession, tmp_path: Path) -
     query.stop()
     assert records == [1, 0]
     assert seen("loop") == [("a", 1), ("b", 1), ("c", 1)]
+
+
+def test_loops_without_a_name_are_numbered(spark: SparkSession, tmp_path: Path) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+
+    def body(rows: hf.Stream) -> tuple[hf.Stream, hf.Stream]:
+        less = rows.with_column("v", F.col("v") - 1)
+        return less.filter("v > 0"), less.filter("v <= 0")
+
+    out = hf.stream(source.df).iterate(body).iterate(body)
+    source.add([("a", 2)])
+    query = start(out.write_to(hf.sinks.memory("two loops")), tmp_path)
+    query.step()
+    query.stop()
+    assert query.progress[-1].metrics == {"loop.records": 1, "loop-2.records": 0}

@@ -33,12 +33,6 @@ def timed(rows: hf.Stream) -> hf.Stream:
     return rows.with_watermark("ts", "1 s")
 
 
-def other(timed: hf.Stream) -> hf.Stream:
-    return timed.select("k", F.col("v").alias("w"), "ts").select(
-        "k", "w", F.col("ts").alias("at"), "ts"
-    )
-
-
 def test_a_join_without_a_time_bound(timed: hf.Stream, rows: hf.Stream) -> None:
     right = hf.stream(rows.select("k", F.col("ts").alias("at")).df).with_watermark("at", "1 s")
     with pytest.raises(hf.InputError, match="without a time bound") as refused:

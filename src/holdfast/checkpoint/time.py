@@ -60,15 +60,10 @@ class PipelineTime:
             epoch,
             rows=0,
             processing_time_ms=self._processing_ms,
-            watermark_ms=self._next_watermark(),
+            watermark_ms=self.next_watermark_ms,
             previous_watermark_ms=self._watermark_ms,
             offsets=offsets,
         )
-
-    @property
-    def next_watermark_ms(self) -> int | None:
-        """The watermark that the next epoch would have now."""
-        return self._next_watermark() if self._active or not self._sources else self._watermark_ms
 
     def end(self, record: EpochRecord, greatest_ms: Mapping[str, int]) -> EpochRecord:
         """The epoch is over and saw these greatest event times: its record, complete."""
@@ -81,11 +76,14 @@ class PipelineTime:
             record, event_times=dict(self._greatest), active_ms=dict(self._active)
         )
 
-    def _next_watermark(self) -> int | None:
+    @property
+    def next_watermark_ms(self) -> int | None:
+        """The watermark that an epoch that began now would have."""
         marks = []
         for source, watermark in self._sources.items():
             idle = watermark.idle_ms
-            if idle is not None and self._processing_ms - self._active[source] >= idle:
+            active = self._active.get(source, self._processing_ms)
+            if idle is not None and self._processing_ms - active >= idle:
                 continue
             if source not in self._greatest:
                 return self._watermark_ms

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from holdfast.state.hashing import Hashes, HashRange
 from holdfast.state.keys import SortedRows
-from holdfast.state.schema import TableSchema
+from holdfast.state.schema import ClockName, TableSchema
 from holdfast.state.view import Found, FoundMany
 
 __all__ = [
@@ -53,6 +53,15 @@ class Clock(msgspec.Struct, frozen=True):
     def late_ms(self) -> int | None:
         """Rows at or before this event time come too late (less what lateness is allowed)."""
         return self.previous_watermark_ms if self.derived else self.watermark_ms
+
+    def now(self, kind: ClockName) -> int | None:
+        """What one of the two clocks says; None before the first watermark."""
+        return self.processing_time_ms if kind == "processing" else self.watermark_ms
+
+    def before(self, kind: ClockName) -> int | None:
+        """What it said in the epoch before."""
+        by_event = kind == "event"
+        return self.previous_watermark_ms if by_event else self.previous_processing_time_ms
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -273,18 +273,22 @@ class EpochLoop:
 
     def is_due(self, record: EpochRecord) -> bool:
         """Whether an epoch without input may have something to do all the same."""
-        if self.next_due is None or self.ledger.version.epoch < 0:
-            return True
-        now = {"processing": record.processing_time_ms, "event": record.watermark_ms}
-        return any(
-            (clock := now[kind]) is not None and ms <= clock for kind, ms in self.next_due.items()
-        )
+        never_ran = self.ledger.version.epoch < 0
+        return never_ran or self._is_due(record.processing_time_ms, record.watermark_ms)
 
     def awaits_tick(self, now_ms: int) -> bool:
         """Whether the next epoch has something to do though no input should come."""
-        now = {"processing": now_ms, "event": self.time.next_watermark_ms}
-        due = self.next_due or {}
-        return any((clock := now[kind]) is not None and ms <= clock for kind, ms in due.items())
+        has_run = self.ledger.version.epoch >= 0
+        return has_run and self._is_due(now_ms, self.time.next_watermark_ms)
+
+    def _is_due(self, processing_ms: int, watermark_ms: int | None) -> bool:
+        if self.next_due is None:
+            # Not known after a restart.
+            return True
+        now = {"processing": processing_ms, "event": watermark_ms}
+        return any(
+            (clock := now[kind]) is not None and ms <= clock for kind, ms in self.next_due.items()
+        )
 
     def skip(self, record: EpochRecord, position: Mapping[str, bytes]) -> None:
         """An epoch without input, in which nothing is due: version e is version e−1."""

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from holdfast.errors import InputError, InternalError
+from holdfast.errors import InputError
 from holdfast.operators.arriving import SOURCE, TAG, Fields
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.join.interval import IntervalJoinOperator
 from holdfast.operators.join.operator import JoinOperator
 from holdfast.operators.join.versioned import VersionedJoinOperator
 from holdfast.spark.buffers import clean
-from holdfast.spark.pacing import Shape
-from holdfast.spark.preaggregate import Preaggregated
+from holdfast.spark.plan import Plan
 from holdfast.spark.rows import columns_of
 from holdfast.spark.types import spark_type
-from holdfast.state.hashing import partition_sql
 from holdfast.state.schema import HASH
+from holdfast.types import quoted
 
 if TYPE_CHECKING:
     from holdfast.joins import JoinedStream, VersionedStream
@@ -32,14 +31,16 @@ _SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)
-class JoinPlan:
+class JoinPlan(Plan):
     """Brings rows of both sides to the task of their key."""
 
     operator: JoinOperator
     _lifts: dict[int, list[Column]] = field(default_factory=dict)
-    ports = _SIDES
-    may_preaggregate = False
-    must_preaggregate = False
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """Both sides."""
+        return _SIDES
 
     def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
         """Hash, keys, order and side, then the side's columns in their slots."""
@@ -52,10 +53,10 @@ class JoinPlan:
         packing = self.operator.packing
         names = packing.left if _SIDES[port] == "left" else packing.right
         at = {slot: name for name, slot in names.items()}
-        keys = [clean(F.col(_quoted(n)), kind).alias(n) for n, kind in self.operator.on]
+        keys = [clean(F.col(quoted(n)), kind).alias(n) for n, kind in self.operator.on]
         slots: list[Column] = []
         for slot, kind in packing.slots:
-            filled = F.col(_quoted(at[slot])) if slot in at else F.lit(None)
+            filled = F.col(quoted(at[slot])) if slot in at else F.lit(None)
             slots.append(filled.cast(spark_type(kind)).alias(slot))
         return [
             F.xxhash64(*keys).alias(HASH),
@@ -64,19 +65,6 @@ class JoinPlan:
             F.lit(port).cast("byte").alias(SOURCE),
             *slots,
         ]
-
-    def preaggregate(self, frame: DataFrame) -> Preaggregated:
-        """Not possible."""
-        del frame
-        raise InternalError("rows for a join can't be grouped")
-
-    def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
-        """Every row where its key's partition is."""
-        if not shape.shuffle:
-            return frame.coalesce(1)
-        return frame.repartitionById(
-            shape.partitions, F.expr(partition_sql(HASH, shape.partitions))
-        )
 
 
 def plan_interval_join(id: str, joined: JoinedStream) -> JoinPlan:  # noqa: A002
@@ -130,7 +118,3 @@ def _columns(left: Stream, right: Stream, on: tuple[str, ...]) -> tuple[Fields, 
 def _time(stream: Stream) -> EventTime:
     assert stream.watermark is not None
     return EventTime(stream.watermark.column, stream.watermark.lateness_ms)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -17,18 +17,17 @@ from holdfast.operators.base import Operator
 from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.operators.sketch import datasketches
 from holdfast.spark.buffers import clean, grouped, lifted, must_group
-from holdfast.spark.pacing import Shape
+from holdfast.spark.plan import Plan
 from holdfast.spark.preaggregate import Preaggregated, group_partitions
 from holdfast.spark.resolve import Resolved, Resolver
 from holdfast.spark.types import spark_schema
-from holdfast.state.hashing import partition_sql
 from holdfast.state.schema import HASH
 
 __all__ = ["AggregatePlan", "Lifted", "hash_and_keys", "plan_aggregate", "resolve_aggregates"]
 
 
-@dataclass(frozen=True, slots=True)
-class AggregatePlan:
+@dataclass(frozen=True)
+class AggregatePlan(Plan):
     """How the batches of an input become buffer rows for an operator."""
 
     operator: Operator
@@ -56,18 +55,6 @@ class AggregatePlan:
     def may_preaggregate(self) -> bool:
         """Whether rows can be grouped before they are sent."""
         return self.grouping_pays or self.must_preaggregate
-
-    def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
-        """Every row where its key's partition is."""
-        if not shape.shuffle:
-            return frame.coalesce(1)
-        where = F.expr(partition_sql(HASH, shape.partitions))
-        return frame.repartitionById(shape.partitions, where)
-
-    @property
-    def ports(self) -> tuple[str, ...]:
-        """One input."""
-        return ("main",)
 
     def lift(self, frame: DataFrame, *, first: bool = False, port: int = 0) -> DataFrame:
         """One buffer row per row: hash (a bigint with the bits of the hash), keys, buffers."""

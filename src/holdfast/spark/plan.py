@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
+from holdfast.errors import InternalError
 from holdfast.operators.base import Operator
 from holdfast.spark.pacing import Shape
 from holdfast.spark.preaggregate import Preaggregated
+from holdfast.state.hashing import partition_sql
+from holdfast.state.schema import HASH
 
 __all__ = ["Plan"]
 
 
-class Plan(Protocol):
-    """How an operator gets its rows."""
+class Plan(ABC):
+    """How an operator gets its rows; unless a plan says otherwise, one by one and by their hash."""
 
-    @property
-    def operator(self) -> Operator:
-        """The operator."""
+    operator: Operator
 
     @property
     def ports(self) -> tuple[str, ...]:
         """What its inputs are called: the operator reports event times under these names."""
+        return ("main",)
 
     @property
     def may_preaggregate(self) -> bool:
         """Whether rows can be grouped before they are sent."""
+        return False
 
     @property
     def must_preaggregate(self) -> bool:
         """Whether they have to be."""
+        return False
 
+    @abstractmethod
     def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
         """The columns of the operator's input, for rows of a port; ``first``: no epoch was before."""
 
     def preaggregate(self, frame: DataFrame) -> Preaggregated:
         """The same, grouped."""
+        raise InternalError(f"rows for {self.operator.id!r} can't be grouped: {frame}")
 
     def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
-        """Every row where its partition is."""
+        """Every row where its key's partition is."""
+        if not shape.shuffle:
+            return frame.coalesce(1)
+        where = F.expr(partition_sql(HASH, shape.partitions))
+        return frame.repartitionById(shape.partitions, where)

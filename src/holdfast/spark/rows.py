@@ -10,16 +10,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.types import StructField
 
-from holdfast.errors import InputError, InternalError
+from holdfast.errors import InputError
 from holdfast.operators.arriving import CONTROL, INITIAL, SOURCE, TAG
 from holdfast.operators.base import Operator
 from holdfast.spark.buffers import clean
 from holdfast.spark.pacing import Shape
-from holdfast.spark.preaggregate import Preaggregated
+from holdfast.spark.plan import Plan
 from holdfast.spark.resolve import Resolved, Resolver
 from holdfast.spark.types import arrow_type_nested, spark_schema
 from holdfast.state.hashing import partition_range, partition_sql
 from holdfast.state.schema import HASH
+from holdfast.types import quoted
 
 __all__ = ["RowPlan", "check_alike", "columns_of", "resolve_keys"]
 
@@ -57,7 +58,7 @@ def resolve_keys(df: DataFrame, keys: Sequence[str | Column]) -> list[Resolved]:
 
 
 @dataclass(frozen=True)
-class RowPlan:
+class RowPlan(Plan):
     """Brings whole rows to the tasks of an operator, each key's in one task."""
 
     operator: Operator
@@ -69,21 +70,6 @@ class RowPlan:
     """Rows of a batch DataFrame that come before all others."""
     initial_keys: tuple[Resolved, ...] = ()
     weak_hash_bits: int | None = None
-
-    @property
-    def may_preaggregate(self) -> bool:
-        """Never: user code sees every row."""
-        return False
-
-    @property
-    def must_preaggregate(self) -> bool:
-        """Never."""
-        return False
-
-    def preaggregate(self, batch: DataFrame) -> Preaggregated:
-        """Not possible."""
-        del batch
-        raise InternalError("rows for user code can't be grouped beforehand")
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -113,7 +99,7 @@ class RowPlan:
             HASH: F.lit(0).cast("long"),
             TAG: F.monotonically_increasing_id(),
             SOURCE: F.lit(1).cast("byte"),
-            **{CONTROL + name: _quoted(name) for name in self.control},
+            **{CONTROL + name: _column(name) for name in self.control},
         }
         columns = []
         for field, nothing in zip(
@@ -124,13 +110,11 @@ class RowPlan:
 
     def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
         """Every row where its key's partition is; rows of a control stream everywhere."""
-        if not shape.shuffle:
-            return frame.coalesce(1)
-        if not self.keys:
+        if shape.shuffle and not self.keys:
             frame = frame.withColumn(HASH, _first_hash(shape.partitions))
+        if not shape.shuffle or self.control is None:
+            return super().partitioned(frame, shape)
         own = F.expr(partition_sql(HASH, shape.partitions))
-        if self.control is None:
-            return frame.repartitionById(shape.partitions, own)
         everywhere = F.sequence(F.lit(0), F.lit(shape.partitions - 1))
         where = F.explode(F.when(F.col(SOURCE) == 1, everywhere).otherwise(F.array(own)))
         placed = frame.withColumn(_PARTITION, where)
@@ -146,7 +130,7 @@ class RowPlan:
             *cleaned,
             F.monotonically_increasing_id().alias(TAG),
             F.lit(0).cast("byte").alias(SOURCE),
-            *(_quoted(name) for name in columns if name not in names),
+            *(_column(name) for name in columns if name not in names),
         )
 
     def _hash(self, keys: Sequence[Column]) -> Column:
@@ -173,7 +157,7 @@ class RowPlan:
             *cleaned,
             F.monotonically_increasing_id().alias(TAG),
             F.lit(2).cast("byte").alias(SOURCE),
-            *(_quoted(name).alias(INITIAL + name) for name in self.initial.columns),
+            *(_column(name).alias(INITIAL + name) for name in self.initial.columns),
         )
         known = set(rows.columns)
         missing = [
@@ -200,9 +184,5 @@ def _nothing(schema: pa.Schema) -> list[Column]:
     return [F.lit(None).cast(field.dataType).alias(field.name) for field in spark]
 
 
-def _tick(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _quoted(name: str) -> Column:
-    return F.col(_tick(name))
+def _column(name: str) -> Column:
+    return F.col(quoted(name))

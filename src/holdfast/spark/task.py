@@ -344,7 +344,7 @@ class _Task:
         for schema in self.spec.operator.tables:
             if schema.timed is None:
                 continue
-            now = self.table_clock.now(schema.timed)
+            now = self.spec.clock.now(schema.timed)
             times = [state.first_time(schema.table, now)]
             for rows in self.timed.get(schema.table, ()):
                 fresh = order_to_time(hash_values(rows))

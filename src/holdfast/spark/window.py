@@ -30,7 +30,7 @@ from holdfast.spark.lift import AggregatePlan, Lifted, hash_and_keys, resolve_ag
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.shipping import send_along
 from holdfast.spark.types import arrow_type
-from holdfast.types import parse_schema
+from holdfast.types import parse_schema, quoted
 
 if TYPE_CHECKING:
     from holdfast.stream import Stream
@@ -140,11 +140,11 @@ def _micros(source: Stream) -> Column | None:
     mark = source.watermark
     if mark is None:
         return None
-    quoted = "`" + mark.column.replace("`", "``") + "`"
+    column = quoted(mark.column)
     if isinstance(source.df.schema[mark.column].dataType, TimestampNTZType):
-        micros = F.expr(f"timestampdiff(MICROSECOND, {_EPOCH}, {quoted})")
+        micros = F.expr(f"timestampdiff(MICROSECOND, {_EPOCH}, {column})")
     else:
-        micros = F.unix_micros(F.col(quoted))
+        micros = F.unix_micros(F.col(column))
     return micros - F.lit(1) if mark.is_end else micros
 
 

@@ -23,9 +23,9 @@ from holdfast.sql.relation import (
     free_name,
     must_append,
     projected,
-    quoted,
 )
 from holdfast.sql.timing import grouped_window, window_part
+from holdfast.types import quoted
 
 if TYPE_CHECKING:
     from holdfast.aggregates import Aggregate

@@ -19,8 +19,8 @@ from holdfast.sql.relation import (
     free_name,
     must_append,
     projected,
-    quoted,
 )
+from holdfast.types import quoted
 
 if TYPE_CHECKING:
     from holdfast.stream import Stream

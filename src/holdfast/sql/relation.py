@@ -10,6 +10,7 @@ from holdfast.errors import InputError
 from holdfast.operators.window.spec import WINDOW_END, WINDOW_START, WindowSpec
 from holdfast.sql.refuse import refuse
 from holdfast.stream import Branch, Output, ResultStream, Rows, Stream
+from holdfast.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +27,6 @@ __all__ = [
     "free_name",
     "must_append",
     "projected",
-    "quoted",
     "table",
 ]
 
@@ -123,11 +123,6 @@ class Relation:
 
 def _same(name: str | None, other: str) -> bool:
     return name is not None and name.lower() == other.lower()
-
-
-def quoted(name: str) -> str:
-    """A name as Spark's parser takes it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def free_name(wanted: str, taken: Sequence[str] | set[str]) -> str:

@@ -21,11 +21,11 @@ from holdfast.sql.relation import (
     filtered,
     must_append,
     projected,
-    quoted,
     table,
 )
 from holdfast.sql.timing import cut_table, spread
 from holdfast.stream import Output, ResultStream, Rows, Stream
+from holdfast.types import quoted
 
 __all__ = ["run"]
 

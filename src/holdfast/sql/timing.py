@@ -19,7 +19,8 @@ from holdfast.operators.window.spec import (
 from holdfast.sql.dialect import WINDOW_TABLES, name_of, text_of
 from holdfast.sql.expressions import interval_ms
 from holdfast.sql.refuse import refuse
-from holdfast.sql.relation import Cut, Known, Relation, Windows, must_append, projected, quoted
+from holdfast.sql.relation import Cut, Known, Relation, Windows, must_append, projected
+from holdfast.types import quoted
 
 __all__ = ["cut_table", "grouped_window", "spread", "window_part"]
 

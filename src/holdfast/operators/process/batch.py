@@ -242,8 +242,7 @@ class BatchOperator(Operator):
                 kind = self._kind(name)
                 columns[name] = self._typed(f"state {name!r}", given[name], kind, len(hashes))
                 if state.ttl is not None:
-                    by_event = state.ttl.clock == "event"
-                    now = clock.watermark_ms if by_event else clock.processing_time_ms
+                    now = clock.now(state.ttl.clock)
                     expiry = None if now is None else now + state.ttl.ms
                     written = pa.array(np.full(len(hashes), expiry), pa.int64())
                     columns[f"{name}.expires"] = pc.if_else(columns[name].is_valid(), written, None)

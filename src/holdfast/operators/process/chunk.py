@@ -47,7 +47,7 @@ class ChunkState:
 
     def now_ms(self, clock: TimeKind) -> int | None:
         """What a clock says in this epoch; None before the first watermark."""
-        return self.clock.processing_time_ms if clock == "processing" else self.clock.watermark_ms
+        return self.clock.now(clock)
 
     def expiry(self, ttl: Ttl) -> int | None:
         """When something written now expires; before the first watermark event time stands still."""

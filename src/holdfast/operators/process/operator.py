@@ -230,24 +230,17 @@ class _Session(Session):
         for timer in self.cells.timers.values():
             timer.past_allowed = True
 
-    def _now(self, kind: TimeKind) -> int | None:
-        return self.clock.processing_time_ms if kind == "processing" else self.clock.watermark_ms
-
-    def _before(self, kind: TimeKind) -> int | None:
-        """The clock of the epoch before; what was due by then has been looked at."""
-        clock = self.clock
-        by_event = kind == "event"
-        return clock.previous_watermark_ms if by_event else clock.previous_processing_time_ms
-
     def _due_keys(self, passes: Passes, within: HashRange) -> WorkKeys | None:
         """Keys that have, or had, a timer up to now: hints from before and from this epoch."""
         found: list[pa.Table] = []
         for kind, schema in self.operator.process_tables.due.items():
-            now = self._now(kind)
+            now = self.clock.now(kind)
             if now is None:
                 continue
-            # Hints that are dead may be there or not, as merges go: none must be followed.
-            hints = [_between(self.state.due(schema.table, now, within), self._before(kind), now)]
+            # What was due in the epoch before has been looked at. Hints that are dead may be there or not, as merges go: none must be followed.
+            hints = [
+                _between(self.state.due(schema.table, now, within), self.clock.before(kind), now)
+            ]
             hints += [_between(fresh, None, now) for fresh in passes.hints(schema.table)]
             found += [table.drop_columns([HASH]) for table in hints if table.num_rows]
         if not found:
@@ -264,7 +257,7 @@ class _Session(Session):
 
         Others that are due were set while timers fired: they wait until the clock moves.
         """
-        now, before = self._now(kind), self._before(kind)
+        now, before = self.clock.now(kind), self.clock.before(kind)
         if now is None or before is None or now > before:
             return None
         due = [
@@ -288,7 +281,7 @@ class _Session(Session):
     ) -> Result:
         due = []
         for kind, cell in self.cells.timers.items():
-            now, only = self._now(kind), fresh[kind]
+            now, only = self.clock.now(kind), fresh[kind]
             if now is None or (only is not None and not only):
                 continue
             found = [

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from holdfast.errors import InternalError
 from holdfast.operators.base import Operator
 from holdfast.spark.pacing import Shape
-from holdfast.spark.preaggregate import Preaggregated
+from holdfast.spark.plan import Plan
 from holdfast.spark.rows import columns_of
 from holdfast.state.schema import TableSchema
 
@@ -54,31 +51,16 @@ class EmitOperator(Operator):
         return "emit"
 
 
-class EmitPlan:
+class EmitPlan(Plan):
     """Rows stay where they are."""
 
-    ports = ("main",)
-    may_preaggregate = False
-    must_preaggregate = False
-
     def __init__(self, id: str, df: DataFrame) -> None:  # noqa: A002
-        self._id = id
-        self._df = df
-
-    @cached_property
-    def operator(self) -> Operator:
-        """The operator."""
-        return EmitOperator(self._id, pa.schema(columns_of(self._df)))
+        self.operator = EmitOperator(id, pa.schema(columns_of(df)))
 
     def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
         """The rows as they are."""
         del first, port
         return frame
-
-    def preaggregate(self, frame: DataFrame) -> Preaggregated:
-        """Not possible."""
-        del frame
-        raise InternalError("rows for a sink can't be grouped")
 
     def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
         """The rows where they are."""

@@ -198,7 +198,7 @@ def _in_order(pipeline: Pipeline) -> list[ResultStream]:
         follow(written.stream)
     # The end of a loop comes last: what it reads is read in the next epoch.
     while loops:
-        visit(loops.pop())
+        visit(loops.pop(0))
     return list(done.values())
 
 

@@ -30,6 +30,7 @@ from holdfast.spark.pacing import Shape
 from holdfast.spark.placed import Placer, task_host, task_partition
 from holdfast.spark.task import BRANCH, TaskSpec, work_through
 from holdfast.spark.types import spark_schema
+from holdfast.types import quoted
 
 __all__ = ["NOTHING", "EpochJob", "NodeJob", "columns_of", "map_in_arrow"]
 
@@ -90,9 +91,6 @@ class EpochJob:
     def _run(self, part: NodeJob) -> DataFrame:
         node, plan = part.node, part.node.plan
         frame = self._lifted(part)
-        names = list(node.operator.input_schema.names)
-        if BRANCH in frame.columns:
-            names.append(BRANCH)
         if node.stateful:
             frame, partitions = plan.partitioned(frame, part.shape), part.shape.partitions
         else:
@@ -105,14 +103,15 @@ class EpochJob:
         if node.feeds:
             schema = spark_schema(handed_schema(node.operator, node.feeds))
         if node.columns is None:
-            node.columns = columns_of(names)
+            branch = [BRANCH] if _has_branches(node) else []
+            node.columns = columns_of([*node.operator.input_schema.names, *branch])
         task = _task_function(part.spec, self.accumulator)
         return map_in_arrow(frame, node.columns, task, schema)
 
     def _lifted(self, part: NodeJob) -> DataFrame:
         """The rows of all feeds of all ports, as the operator takes them."""
         plan, frames = part.node.plan, []
-        several = any(len(feeds) > 1 for feeds in part.node.ports)
+        several = _has_branches(part.node)
         for port, feeds in enumerate(part.node.ports):
             for branch, feed in enumerate(feeds):
                 frame = self._frame(feed)
@@ -124,7 +123,7 @@ class EpochJob:
                     # What comes before all other rows comes by one feed only.
                     first = self.first and not branch
                     frame = plan.lift(frame, first=first, port=port)
-                if several and part.node.stateful:
+                if several:
                     frame = frame.withColumn(BRANCH, F.lit(branch).cast("byte"))
                 frames.append(frame)
         return reduce(lambda a, b: a.unionAll(b), frames)
@@ -171,6 +170,11 @@ class EpochJob:
         return _planned(shuffled)[0]
 
 
+def _has_branches(node: Node) -> bool:
+    """Whether rows say which feed of their port they came by."""
+    return node.stateful and any(len(feeds) > 1 for feeds in node.ports)
+
+
 def _planned(frame: DataFrame) -> tuple[DataFrame, int]:
     """The same rows with their plan made, once for whoever reads them, and in how many partitions."""
     rdd = frame._jdf.queryExecution().toRdd()
@@ -192,7 +196,7 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
 
 def columns_of(names: Sequence[str]) -> list[Column]:
     """Columns by name, whatever the names are."""
-    return [F.col("`" + name.replace("`", "``") + "`") for name in names]
+    return [F.col(quoted(name)) for name in names]
 
 
 def map_in_arrow(

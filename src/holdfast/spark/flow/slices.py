@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.spark.placed import pruned
+from holdfast.types import quoted
 
 __all__ = ["SOURCE_NUMBER", "as_one", "split"]
 
@@ -30,7 +31,7 @@ def as_one(sources: Sequence[DataFrame]) -> DataFrame:
     parts = []
     for number, source in enumerate(sources):
         columns = [
-            F.struct(*(F.col(_quoted(name)) for name in source.columns)).alias(_name(number))
+            F.struct(*(F.col(quoted(name)) for name in source.columns)).alias(_name(number))
             if other == number
             else F.lit(None).cast(frame.schema).alias(_name(other))
             for other, frame in enumerate(sources)
@@ -86,7 +87,3 @@ def _partitions(batch: DataFrame, expected: int) -> list[int] | None:
 
 def _name(number: int) -> str:
     return f"s{number}"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
