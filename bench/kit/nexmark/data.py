@@ -31,8 +31,8 @@ _DELAY_MS = 1000
 _EPOCH_S = 20
 _JOIN_EPOCH_MS = 10_000
 _FIRST_TIME = 1_700_000_000
-# Spark gives each of its two readers whole row groups: eight of them share out evenly.
-_ROW_GROUPS = 8
+# Spark gives each of its two readers whole row groups: of many, each gets about half.
+_ROW_GROUPS = 32
 
 Tell = Callable[[int], None]
 

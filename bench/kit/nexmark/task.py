@@ -32,7 +32,7 @@ PARTS = ("chain-count", "chain-max", "chain-top")
 """The operators of the chain, each alone."""
 
 _STREAMS = {8: ("person", "auction"), 4: ("auction", "bid"), 9: ("auction", "bid")}
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)

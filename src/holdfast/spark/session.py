@@ -37,7 +37,8 @@ QUERY_SETTINGS = {
     # The default forks a process for every file operation: 85 ms of every trigger.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
     ".checkpointing.FileSystemBasedCheckpointFileManager",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # Overflow is an error for Holdfast's aggregates, as it is for Spark's.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",

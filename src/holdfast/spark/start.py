@@ -30,7 +30,7 @@ from holdfast.spark.cluster import ClusterSite
 from holdfast.spark.epoch import EpochLoop, Reports
 from holdfast.spark.executors import send_holdfast
 from holdfast.spark.flow.graph import Graph, Node, build_graph
-from holdfast.spark.flow.slices import as_one
+from holdfast.spark.flow.slices import as_one, keep_empty
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
@@ -243,6 +243,8 @@ def _assemble(
     if ticks:
         frame = with_ticks(frame)
     spark = frame.sparkSession
+    if len(graph.sources) > 1:
+        keep_empty(spark)
     if ticks and options.available_now:
         # The source of ticks knows no end; unwrapped, it would make one epoch of all input.
         spark.conf.set("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true")

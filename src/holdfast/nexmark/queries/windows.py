@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 import holdfast as hf
@@ -23,17 +25,20 @@ def q5(person: Stream, auction: Stream, bid: Stream) -> Rows:
     del person, auction
     windows = bid.key_by("auction").window(hf.sliding(_SIZE, "2 s"))
     counts = windows.aggregate(num=hf.count()).named("q5-counts")
-    by_window = counts.key_by("window_end")
-    most = by_window.top(1, by=("num", "desc"), until="window_end", output="append")
-    most = most.named("q5-most")
-    # All of a window's counts come in the epoch that closes it, so nothing has to wait for a match.
-    hot = counts.join(
-        most.select("window_end", "num"),
-        on=["window_end", "num"],
-        between=("0 s", "0 s"),
-        how="semi",
-    )
-    return hot.named("q5-hot").select("auction", "num")
+    # Windows end 2 s apart: one of that size holds the counts of one of them, and closes with it.
+    ends = F.col("window_end") - F.expr("INTERVAL 1 MILLISECOND")
+    timed = counts.select("auction", "num", ends.alias("time")).with_watermark("time", "0 s")
+    by_window = timed.key_by("time").window(hf.tumbling("2 s"))
+    return by_window.apply(_highest, "auction bigint, num bigint").named("q5-hot")
+
+
+def _highest(counts: pa.Table) -> pa.Table:
+    """Of each window the rows with the highest count; rows of a window lie side by side."""
+    times, numbers = (counts.column(name).to_numpy() for name in ("time", "num"))
+    starts = np.flatnonzero(np.r_[True, times[1:] != times[:-1]])
+    most = np.maximum.reduceat(numbers, starts)
+    sizes = np.diff(np.r_[starts, len(numbers)])
+    return counts.filter(numbers == np.repeat(most, sizes)).select(["auction", "num"])
 
 
 def q7(person: Stream, auction: Stream, bid: Stream) -> Rows:

@@ -2,8 +2,9 @@
 
 Several sources are one query: a union, in which each row lies in a column of its source. A batch is an
 RDD whose first partitions are those of the first source, then those of the second, and so on, so a
-source's rows are had by reading its partitions alone. Should Spark have made something else of the
-union, all rows are read and the others' left out.
+source's rows are had by reading its partitions alone. For that the union must keep the sources that have
+nothing new, which Spark would leave out (:func:`keep_empty`). Should it have made something else of the
+union all the same, all rows are read and the others' left out.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.spark.placed import pruned
 from holdfast.types import quoted
 
-__all__ = ["SOURCE_NUMBER", "as_one", "split"]
+__all__ = ["SOURCE_NUMBER", "as_one", "keep_empty", "split"]
 
 SOURCE_NUMBER = "_holdfast_source_number"
+_PRUNING = "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
 _UNION = "org.apache.spark.rdd.UnionRDD"
 
 
@@ -41,6 +43,13 @@ def as_one(sources: Sequence[DataFrame]) -> DataFrame:
     for part in parts[1:]:
         union = union.unionAll(part)
     return union
+
+
+def keep_empty(session: SparkSession) -> None:
+    """Have plans of the session keep the parts of a union that are known to be empty."""
+    name = "spark.sql.optimizer.excludedRules"
+    others = session.conf.get(name, "") or ""
+    session.conf.set(name, ",".join(filter(None, [others, _PRUNING])))
 
 
 def split(batch: DataFrame, sources: int, *, ticks: bool) -> list[DataFrame]:
