@@ -14,10 +14,12 @@ from pyspark.sql.window import Window
 
 import holdfast.aggregates as hf
 from holdfast.errors import ConfigurationError, InputError
+from holdfast.operators.base import Clock
 from holdfast.spark.lift import AggregatePlan, plan_aggregate
 from holdfast.spark.types import arrow_type, spark_schema, spark_type
 from holdfast.state.schema import HASH
 
+CLOCK = Clock(0, 0)
 pytestmark = pytest.mark.spark
 
 COUNT = {"n": hf.count()}
@@ -140,7 +142,7 @@ class TestLifting:
         wanted = {"least": hf.min("word"), "total": hf.sum("amount")}
         plan = plan_aggregate(events, "op", keys, wanted)
         rows = [("A", False, "a", 1), ("A", True, "a", 3), ("B", True, "b", 2)]
-        for frame in (plan.lift(events), plan.preaggregate(events).frame):
+        for frame in (plan.lift(events), plan.preaggregate(events, CLOCK).frame):
             assert sorted(tuple(row)[1:] for row in frame.collect()) == rows
 
     def test_a_stream_can_be_planned_and_its_batches_lifted(self, own: SparkSession) -> None:
@@ -209,7 +211,7 @@ class TestPreaggregation:
         self, skewed: DataFrame, chosen: list[str]
     ) -> None:
         plan = plan_aggregate(skewed, "op", ["key"], {name: EVERY[name] for name in chosen})
-        made = plan.preaggregate(skewed)
+        made = plan.preaggregate(skewed, CLOCK)
         assert "Exchange" not in made.frame._jdf.queryExecution().executedPlan().toString()
         assert "Shuffle" not in made.frame._jdf.queryExecution().toRdd().toDebugString()
         parts = made.frame.groupBy(F.spark_partition_id(), "key").count().toArrow()
@@ -224,14 +226,17 @@ class TestPreaggregation:
     def test_types_are_those_of_lifted_rows(self, events: DataFrame) -> None:
         aggregates = {name: a for name, a in EVERY.items() if name != "distinct"}
         plan = plan_aggregate(events, "op", ["word"], aggregates)
-        lifted, grouped = plan.lift(events).toArrow(), plan.preaggregate(events).frame.toArrow()
+        lifted, grouped = (
+            plan.lift(events).toArrow(),
+            plan.preaggregate(events, CLOCK).frame.toArrow(),
+        )
         assert lifted.schema.names == grouped.schema.names == plan.operator.input_schema.names
         assert lifted.schema.types == grouped.schema.types
         assert lifted.schema.types[1:] == plan.operator.input_schema.types[1:]
 
     def test_it_knows_how_many_rows_it_grouped(self, skewed: DataFrame) -> None:
         plan = plan_aggregate(skewed, "op", ["key"], COUNT)
-        made = plan.preaggregate(skewed.filter("key = 0"))
+        made = plan.preaggregate(skewed.filter("key = 0"), CLOCK)
         assert made.frame.count() == 4
         assert made.source_rows() == 20_000
 
@@ -242,7 +247,7 @@ class TestPreaggregation:
             names = session.range(1000).select(F.col("id").alias("key"), F.lit(1).alias("one"))
             joined = skewed.join(names, "key")
             plan = plan_aggregate(joined, "op", ["key"], COUNT)
-            counts = plan.preaggregate(joined).frame.toArrow()
+            counts = plan.preaggregate(joined, CLOCK).frame.toArrow()
         finally:
             session.conf.unset("spark.sql.autoBroadcastJoinThreshold")
         assert sum(counts.column("n.count").to_pylist()) == 40_000
@@ -251,7 +256,7 @@ class TestPreaggregation:
     def test_an_empty_batch_has_no_groups(self, own: SparkSession) -> None:
         empty = own.createDataFrame([], "word string")
         plan: AggregatePlan = plan_aggregate(empty, "op", ["word"], COUNT)
-        made = plan.preaggregate(empty)
+        made = plan.preaggregate(empty, CLOCK)
         assert made.frame.count() == 0
         assert made.source_rows() == 0
 

@@ -54,3 +54,16 @@ def test_some_aggregates_always_need_grouping() -> None:
     assert pacing.next().preaggregate
     pacing.learn(received=10, keys=10, source_rows=10)
     assert pacing.next().preaggregate
+
+
+def test_grouping_that_did_not_help_is_not_tried_again_at_once() -> None:
+    pacing = Pacing(4)
+    pacing.learn(received=100_000, keys=20_000, source_rows=100_000)
+    assert pacing.next().preaggregate
+    # Keys come at many times, and a group holds but one.
+    pacing.learn(received=90_000, keys=20_000, source_rows=100_000)
+    assert not pacing.next().preaggregate
+    pacing.learn(received=100_000, keys=20_000, source_rows=100_000)
+    assert not pacing.next().preaggregate
+    pacing.learn(received=100_000, keys=1_000, source_rows=100_000)
+    assert pacing.next().preaggregate

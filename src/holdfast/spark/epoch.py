@@ -208,12 +208,13 @@ class EpochLoop:
         inputs: int,
     ) -> NodeJob:
         shape = self._shape(node, inputs)
+        clock = _clock(record, self.time.previous_processing_ms, node)
 
         def spec(partitions: int) -> TaskSpec:
             tables = [schema.table for schema in node.operator.tables]
             return TaskSpec(
                 operator=node.operator,
-                clock=_clock(record, self.time.previous_processing_ms, node),
+                clock=clock,
                 partitions=partitions,
                 claim=self.claim,
                 folder=self.site.folder,
@@ -234,7 +235,7 @@ class EpochLoop:
                 behind_ms=node.behind_ms,
             )
 
-        return NodeJob(node, shape, spec)
+        return NodeJob(node, shape, clock, spec)
 
     def _chosen(self, node: Node) -> dict[str, tuple[tuple[str, str], ...]]:
         """Per sink of a node which columns it gets, where it doesn't get all."""

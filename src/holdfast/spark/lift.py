@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
 from holdfast.operators.aggregate import AggregateOperator
-from holdfast.operators.base import Operator
+from holdfast.operators.base import Clock, Operator
 from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.operators.sketch import datasketches
 from holdfast.spark.buffers import clean, grouped, lifted, must_group
@@ -24,6 +24,8 @@ from holdfast.spark.types import spark_schema
 from holdfast.state.schema import HASH
 
 __all__ = ["AggregatePlan", "Lifted", "hash_and_keys", "plan_aggregate", "resolve_aggregates"]
+
+_PANE = "_holdfast_group"
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class AggregatePlan(Plan):
     group_buffers: tuple[Column, ...]
     condition: Column | None = None
     """Which rows count; None for all."""
-    grouping_pays: bool = True
-    """Whether grouping rows before they are sent can make fewer of them."""
+    pane: Callable[[Clock], Column] | None = None
+    """What rows of a key are grouped by besides; a bigint that isn't sent."""
 
     @property
     def _schema(self) -> StructType:
@@ -54,7 +56,7 @@ class AggregatePlan(Plan):
     @property
     def may_preaggregate(self) -> bool:
         """Whether rows can be grouped before they are sent."""
-        return self.grouping_pays or self.must_preaggregate
+        return True
 
     def lift(self, frame: DataFrame, *, first: bool = False, port: int = 0) -> DataFrame:
         """One buffer row per row: hash (a bigint with the bits of the hash), keys, buffers."""
@@ -63,10 +65,16 @@ class AggregatePlan(Plan):
             raise ValueError(f"{self.operator.id!r} needs pre-aggregation")
         return self._counting(frame).select(*self.keys, *self.row_buffers)
 
-    def preaggregate(self, frame: DataFrame) -> Preaggregated:
+    def preaggregate(self, frame: DataFrame, clock: Clock) -> Preaggregated:
         """One buffer row per key and partition of the frame, in the same columns."""
-        counting = self._counting(frame)
-        return group_partitions(counting, self.keys, self.group_buffers, self._schema)
+        counting, schema = self._counting(frame), self._schema
+        if self.pane is None:
+            return group_partitions(counting, self.keys, self.group_buffers, schema)
+        keys = [*self.keys, self.pane(clock).alias(_PANE)]
+        at = len(self.keys)
+        fields = [*schema.fields[:at], StructField(_PANE, LongType()), *schema.fields[at:]]
+        made = group_partitions(counting, keys, self.group_buffers, StructType(fields))
+        return made._replace(frame=made.frame.drop(_PANE))
 
     def _counting(self, frame: DataFrame) -> DataFrame:
         return frame if self.condition is None else frame.filter(self.condition)

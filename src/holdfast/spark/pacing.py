@@ -53,6 +53,8 @@ class Pacing:
         self.may_preaggregate = may_preaggregate
         self._received: int | None = None
         self._ratio: float | None = None
+        # A key is grouped in each partition of the input, and per pane of time.
+        self._per_key = 1.0
         self._source_rows = 0
         self._work_s = 0.0
 
@@ -82,8 +84,10 @@ class Pacing:
         self._received = received
         self._source_rows = source_rows
         if source_rows >= _TINY_ROWS:
-            # Not pre-aggregated, the keys are what would have been sent at best.
-            sent = received if received < source_rows else keys
+            if received < source_rows:
+                self._per_key = received / max(1, keys)
+            # Not pre-aggregated, as many groups would have been sent per key as when they last were.
+            sent = min(received, round(keys * self._per_key))
             self._ratio = sent / source_rows
 
     def why(self) -> str:

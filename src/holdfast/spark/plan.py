@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.errors import InternalError
-from holdfast.operators.base import Operator
+from holdfast.operators.base import Clock, Operator
 from holdfast.spark.pacing import Shape
 from holdfast.spark.preaggregate import Preaggregated
 from holdfast.state.hashing import partition_sql
@@ -41,8 +41,9 @@ class Plan(ABC):
     def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
         """The columns of the operator's input, for rows of a port; ``first``: no epoch was before."""
 
-    def preaggregate(self, frame: DataFrame) -> Preaggregated:
-        """The same, grouped."""
+    def preaggregate(self, frame: DataFrame, clock: Clock) -> Preaggregated:
+        """The same, grouped, for an epoch of these times."""
+        del clock
         raise InternalError(f"rows for {self.operator.id!r} can't be grouped: {frame}")
 
     def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:

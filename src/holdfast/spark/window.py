@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql.types import TimestampNTZType
 
 from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
+from holdfast.operators.base import Clock
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.session.function import WindowFunctionOperator
 from holdfast.operators.session.operator import SessionOperator
@@ -57,14 +59,21 @@ def plan_window(
     rows = lifted.rows(names)
     groups = lifted.groups(names)
     keys = hash_and_keys(lifted.keys, None) if lifted.keys else (_no_hash(),)
+    of_row = [time.alias(TIME), F.lit(1).cast("long").alias(COUNT)]
+    of_group = [F.max(time).alias(TIME), F.count(F.lit(1)).alias(COUNT)]
+    group_pane = None
+    if isinstance(operator, SessionOperator):
+        of_row, of_group = [time.alias(PANE), *of_row], [F.min(time).alias(PANE), *of_group]
+        group_pane = partial(_session_pane, time, operator)
+    else:
+        keys = (*keys, pane.alias(PANE))
     return AggregatePlan(
         operator,
-        (*keys, pane.alias(PANE)),
-        None if rows is None else (time.alias(TIME), F.lit(1).cast("long").alias(COUNT), *rows),
-        (F.max(time).alias(TIME), F.count(F.lit(1)).alias(COUNT), *groups),
+        keys,
+        None if rows is None else (*of_row, *rows),
+        (*of_group, *groups),
         condition=None if micros is None else micros.isNotNull(),
-        # For a session only rows of the very same time could become one.
-        grouping_pays=not isinstance(windows.window, SessionGap),
+        pane=group_pane,
     )
 
 
@@ -152,7 +161,24 @@ def _pane(micros: Column, window: WindowSpec) -> Column:
     if isinstance(window, Tumbling | Sliding):
         size, offset = window.pane_ms * 1000, window.offset_ms * 1000
         return micros - F.pmod(micros - F.lit(offset), F.lit(size))
-    return micros if isinstance(window, SessionGap) else F.lit(0).cast("long")
+    return F.lit(0).cast("long")
+
+
+def _session_pane(micros: Column, operator: SessionOperator, clock: Clock) -> Column:
+    """Rows of a key in one pane are in one session, and all of them or none are late."""
+    bound = operator.late_us(clock)
+    since = micros - _changing(0 if bound is None else bound, micros) - F.lit(1)
+    return since - F.pmod(since, F.lit(operator.gap_ms * 1000))
+
+
+def _changing(number: int, any_number: Column) -> Column:
+    """A number that may be another in the next epoch.
+
+    Spark writes numbers into the code that it generates, and would compile it anew for every one. An
+    array it hands to the code, as long as it doesn't see which element is asked for.
+    """
+    zero = any_number.bitwiseAND(F.lit(0)).cast("int")
+    return F.get(F.array(F.lit(number).cast("long")), zero)
 
 
 def _no_hash() -> Column:

@@ -15,7 +15,7 @@ from holdfast.operators.buffers import Buffers, Overflow
 from holdfast.operators.columns import column
 from holdfast.operators.groups import Groups
 from holdfast.operators.kinds import AggregateSpec
-from holdfast.operators.session.keyed import Hints, ceil_ms, keys_of, same_key_for_all
+from holdfast.operators.session.keyed import Hints, keys_of, same_key_for_all
 from holdfast.operators.session.spans import merge_spans
 from holdfast.operators.session.work import SessionWork, Shape
 from holdfast.operators.window.spec import (
@@ -139,14 +139,20 @@ class SessionOperator(Operator):
             return Received(self._kept(rows))
         times = column(rows, TIME, pa.int64()).to_numpy()
         greatest = {"main": int(times.max()) // 1000}
-        if clock.late_ms is None:
+        bound = self.late_us(clock)
+        if bound is None:
             return Received(self._kept(rows), greatest_ms=greatest)
-        late = ceil_ms(times + self.gap_ms * 1000) <= clock.late_ms - self.lateness_ms
-        count = 0
+        late, count = times <= bound, 0
         if late.any():
             count = int(column(rows, COUNT, pa.int64()).to_numpy()[late].sum())
             rows = rows.filter(pa.array(~late))
         return Received(self._kept(rows), greatest_ms=greatest, late_rows=count)
+
+    def late_us(self, clock: Clock) -> int | None:
+        """Rows up to this time, in µs, are late; None if none are."""
+        if clock.late_ms is None:
+            return None
+        return (clock.late_ms - self.lateness_ms - self.gap_ms) * 1000
 
     def combine(self, rows: SortedRows) -> SortedRows:
         """Merge the buffers of rows of one session."""

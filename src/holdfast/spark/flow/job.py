@@ -21,6 +21,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import IntegerType, StructField, StructType
 from pyspark.util import PythonEvalType
 
+from holdfast.operators.base import Clock
 from holdfast.spark.flow.emit import EmitOperator
 from holdfast.spark.flow.emitting import emit_rows
 from holdfast.spark.flow.graph import Feed, Graph, Node
@@ -47,6 +48,7 @@ class NodeJob:
 
     node: Node
     shape: Shape
+    clock: Clock
     make_spec: Callable[[int], TaskSpec]
     """The specification of its tasks, of which there are so many."""
     spec: TaskSpec | None = None
@@ -116,7 +118,7 @@ class EpochJob:
             for branch, feed in enumerate(feeds):
                 frame = self._frame(feed)
                 if part.shape.preaggregate:
-                    grouped = plan.preaggregate(frame)
+                    grouped = plan.preaggregate(frame, part.clock)
                     part.source_rows.append(grouped.source_rows)
                     frame = grouped.frame
                 else:

@@ -1,0 +1,76 @@
+"""Windows and sessions are the same whether rows are grouped before they are sent or not."""
+
+from __future__ import annotations
+
+import datetime
+import random
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import holdfast as hf
+from holdfast.operators.window.spec import WindowSpec
+from holdfast.state.schema import HASH
+from tests.operators.epochs import EpochResult, Epochs
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k string, v long, ts timestamp"
+LENGTH_S = 40
+Rows = list[tuple[str | None, int, datetime.datetime | None]]
+
+
+def some_rows(seed: int, first_s: int) -> Rows:
+    """Rows of a stretch of time, and a few from long before."""
+    chance = random.Random(seed)
+    zero = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    rows: Rows = [("a", 1, None)]
+    for _ in range(200):
+        behind = chance.choice([0, 0, 0, 1, 3]) * chance.uniform(0, LENGTH_S)
+        at = zero + datetime.timedelta(seconds=first_s + chance.uniform(0, LENGTH_S) - behind)
+        rows.append((chance.choice([None, *"abcdefgh"]), chance.randint(-9, 9), at))
+    return rows
+
+
+@pytest.mark.parametrize(
+    "window", [hf.session("2 s"), hf.session("7 s"), hf.tumbling("5 s"), hf.sliding("6 s", "2 s")]
+)
+@pytest.mark.parametrize("lateness", ["0 s", "3 s"])
+def test_grouped_or_not(spark: SparkSession, window: WindowSpec, lateness: str) -> None:
+    empty = spark.readStream.format("rate").load().selectExpr("'' k", "value v", "timestamp ts")
+    stream = hf.stream(empty).with_watermark("ts", "1 s", allowed_lateness=lateness)
+    windows = stream.key_by("k").window(window)
+    plan = windows.aggregate(n=hf.count(), v=hf.sum("v")).plan()
+    lifted, grouped = Epochs(plan.operator), Epochs(plan.operator)
+    watermark: int | None = None
+    late = fewer = 0
+    for number in range(4):
+        rows = some_rows(number, number * LENGTH_S)
+        frame = spark.createDataFrame(rows, SCHEMA).repartition(2)
+        clock = lifted.clock(number, watermark)
+        made = plan.preaggregate(frame, clock)
+        each, groups = (
+            _as_input(table.toArrow(), plan.operator.input_schema)
+            for table in (plan.lift(frame, first=False), made.frame)
+        )
+        fewer += each.num_rows - groups.num_rows
+        one, other = lifted.run(each, clock), grouped.run(groups, clock)
+        assert _words(one) == _words(other)
+        late += one.late_rows
+        greatest = max(at.timestamp() for _, _, at in rows if at is not None)
+        watermark = max(watermark or 0, int(greatest * 1000) - 1000)
+    assert late > 10
+    assert fewer > 10
+    for table in (schema.table for schema in plan.operator.tables if schema.timed is None):
+        assert lifted.rows(table) == grouped.rows(table)
+
+
+def _as_input(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """As tasks get it: Spark's hash is signed."""
+    hashes = table.column(HASH).combine_chunks().view(pa.uint64())
+    return table.set_column(0, schema.field(0), hashes).cast(schema)
+
+
+def _words(result: EpochResult) -> tuple[list[str], int, dict[str, int]]:
+    return sorted(map(repr, result.rows)), result.late_rows, dict(result.greatest_ms)
