@@ -24,7 +24,7 @@ Rows = list[tuple[str | None, int, datetime.datetime | None]]
 def some_rows(seed: int, first_s: int) -> Rows:
     """Rows of a stretch of time, and a few from long before."""
     chance = random.Random(seed)
-    zero = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    zero = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
     rows: Rows = [("a", 1, None)]
     for _ in range(200):
         behind = chance.choice([0, 0, 0, 1, 3]) * chance.uniform(0, LENGTH_S)

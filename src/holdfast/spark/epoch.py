@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,10 +27,11 @@ from holdfast.operators.loop import LoopOperator
 from holdfast.sinks.base import Stager
 from holdfast.spark.flow.graph import Graph, Node, times_of
 from holdfast.spark.flow.job import EpochJob, NodeJob
+from holdfast.spark.flow.reading import Reading
 from holdfast.spark.flow.slices import split
 from holdfast.spark.pacing import Pacing, Shape
 from holdfast.spark.placed import Placer
-from holdfast.spark.session import QUERY_SETTINGS
+from holdfast.spark.session import QUERY_SETTINGS, batch_limit
 from holdfast.spark.site import Placement, Site
 from holdfast.spark.task import TaskReport, TaskSpec
 from holdfast.state.hashing import FULL_RANGE, partition_range
@@ -111,6 +112,8 @@ class EpochLoop:
     """Runs epochs of a pipeline."""
 
     graph: Graph
+    reading: Sequence[Reading]
+    """What is read of each source."""
     ledger: Ledger
     storage: Storage
     claim: int
@@ -125,7 +128,8 @@ class EpochLoop:
     next_due: Mapping[str, int] | None = None
     """Per kind of time when the next timer may be due; None if that isn't known."""
     host: str = field(default_factory=socket.gethostname)
-    _configured: bool = False
+    _settings: Mapping[str, str] = field(default_factory=dict)
+    _largest_batch: int | None = None
     _last_shapes: dict[str, Shape] = field(default_factory=dict)
 
     def run(
@@ -147,6 +151,8 @@ class EpochLoop:
                 logger.warning("epoch %d is run again: %s", record.epoch, error)
             except (PySparkException, Py4JError) as error:
                 self.site.failed(error, attempt)
+                # Should it have been for want of memory: batches are measured again.
+                self._largest_batch = None
 
     def _attempt(
         self, batch: DataFrame, record: EpochRecord, position: Mapping[str, bytes]
@@ -164,7 +170,7 @@ class EpochLoop:
             self.reports.take()
             job = EpochJob(
                 self.graph,
-                split(batch, len(self.graph.sources), ticks=self.graph.needs_ticks),
+                self._sources(batch),
                 parts,
                 batch.sparkSession,
                 Placer(batch.sparkSession.sparkContext),
@@ -184,6 +190,7 @@ class EpochLoop:
             self.site.learn((change for r in every for change in r.changes), _fetched(every))
             self._record(record, every, position, rows, _places(placement, placed))
         self._learn(parts, reports)
+        self._largest_batch = max(report.batch_bytes for report in every)
         self.site.retire(self.ledger.version, self.ledger.live_runs())
         seconds = {"plan": planned - began, "job": ran - planned}
         for report in every:
@@ -191,6 +198,11 @@ class EpochLoop:
                 seconds[phase] = seconds.get(phase, 0.0) + spent
         seconds["total"] = time.perf_counter() - began
         return self._progress(record, rows, parts, reports, seconds)
+
+    def _sources(self, batch: DataFrame) -> list[DataFrame]:
+        """The rows of each source, with all of its columns."""
+        parts = split(batch, len(self.reading), ticks=self.graph.needs_ticks)
+        return [reading.whole(rows) for reading, rows in zip(self.reading, parts, strict=True)]
 
     @cached_property
     def _counting(self) -> set[str]:
@@ -256,11 +268,12 @@ class EpochLoop:
         return shape
 
     def _configure(self, batch: DataFrame) -> None:
-        """The stream runs in a session of its own, made by Spark: give it our settings once."""
-        if not self._configured:
-            for name, value in QUERY_SETTINGS.items():
+        """The stream runs in a session of its own, made by Spark: give it our settings."""
+        wanted = QUERY_SETTINGS | batch_limit(self._largest_batch)
+        for name, value in wanted.items():
+            if self._settings.get(name) != value:
                 batch.sparkSession.conf.set(name, value)
-            self._configured = True
+        self._settings = wanted
 
     def _learn(self, parts: Mapping[str, NodeJob], reports: Mapping[str, list[TaskReport]]) -> None:
         for id_, pacing in self.pacing.items():

@@ -65,6 +65,11 @@ class AggregatePlan(Plan):
             raise ValueError(f"{self.operator.id!r} needs pre-aggregation")
         return self._counting(frame).select(*self.keys, *self.row_buffers)
 
+    def looked_at(self, frame: DataFrame, port: int) -> DataFrame:
+        """See :meth:`Plan.looked_at`."""
+        del port
+        return self._counting(frame).groupBy(*self.keys).agg(*self.group_buffers)
+
     def preaggregate(self, frame: DataFrame, clock: Clock) -> Preaggregated:
         """One buffer row per key and partition of the frame, in the same columns."""
         counting, schema = self._counting(frame), self._schema

@@ -15,6 +15,7 @@ from holdfast.errors import ConfigurationError
 __all__ = [
     "QUERY_SETTINGS",
     "SESSION_SETTINGS",
+    "batch_limit",
     "check_session",
     "configure",
     "in_background",
@@ -37,12 +38,15 @@ QUERY_SETTINGS = {
     # The default forks a process for every file operation: 85 ms of every trigger.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
     ".checkpointing.FileSystemBasedCheckpointFileManager",
+    # So few that bytes need not be counted row by row, unless rows are very wide: see batch_limit().
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # Overflow is an error for Holdfast's aggregates, as it is for Spark's.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
+_BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
+_MOST_BATCH_BYTES = 64 << 20
+_NO_LIMIT = (1 << 31) - 1
 _DAEMON = "holdfast.spark.daemon"
 _MINIMUM = (4, 1)
 _warned = False
@@ -118,6 +122,19 @@ def with_ticks(df: DataFrame) -> DataFrame:
     ticks = df.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     return df.unionAll(ticks.option("numPartitions", 1).load().where("false").select(*nothing))
+
+
+def batch_limit(largest_bytes: int | None) -> dict[str, str]:
+    """How large Arrow batches may be, if the largest of the last epoch had so many bytes.
+
+    To keep a limit in bytes Spark adds up the size of all columns after every row, which takes as
+    long as writing the row. So there is one only where batches have come near it, or might.
+
+    >>> batch_limit(1_000_000)
+    {'spark.sql.execution.arrow.maxBytesPerBatch': '2147483647'}
+    """
+    near = largest_bytes is None or largest_bytes > _MOST_BATCH_BYTES // 4
+    return {_BATCH_LIMIT: str(_MOST_BATCH_BYTES if near else _NO_LIMIT)}
 
 
 def own_session(df: DataFrame) -> DataFrame:

@@ -45,6 +45,8 @@ class Ingest:
         self.greatest_ms: dict[str, int] = {}
         self.sides: dict[str, list[pa.Table]] = {}
         self.rows = 0
+        self.batch_bytes = 0
+        """The size of the largest batch."""
         self.late_rows = 0
         """Rows that came too late and are in no side output."""
         self.spilled_bytes = 0
@@ -56,6 +58,7 @@ class Ingest:
         """Take in all batches."""
         for batch in batches:
             self.rows += batch.num_rows
+            self.batch_bytes = max(self.batch_bytes, batch.nbytes)
             for received in self.receive(pa.Table.from_batches([batch])):
                 self._keep(received)
                 self._pending += received.rows.to_batches()

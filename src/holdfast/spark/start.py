@@ -30,6 +30,7 @@ from holdfast.spark.cluster import ClusterSite
 from holdfast.spark.epoch import EpochLoop, Reports
 from holdfast.spark.executors import send_holdfast
 from holdfast.spark.flow.graph import Graph, Node, build_graph
+from holdfast.spark.flow.reading import readings
 from holdfast.spark.flow.slices import as_one, keep_empty
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.local_files import LocalFiles
@@ -238,7 +239,8 @@ def _assemble(
     health: HostHealth,
 ) -> QueryParts:
     graph, storage, entry = valid.graph, valid.storage, valid.entry
-    frame = own_session(as_one(graph.sources))
+    reading = readings(graph)
+    frame = own_session(as_one([each.streamed for each in reading]))
     ticks = graph.needs_ticks
     if ticks:
         frame = with_ticks(frame)
@@ -297,6 +299,7 @@ def _assemble(
 
     loop = EpochLoop(
         graph,
+        reading,
         ledger,
         storage,
         log.claim_number,

@@ -120,6 +120,8 @@ class TaskReport(msgspec.Struct, frozen=True):
     fetched: tuple[str, ...] = ()
     """Runs that are on the host's disk now and were not before."""
     operator: str = ""
+    batch_bytes: int = 0
+    """The size of the largest batch of rows that came in."""
 
 
 def run_task(spec: TaskSpec, partition: int, batches: Iterable[pa.RecordBatch]) -> TaskReport:
@@ -234,6 +236,7 @@ class _Task:
             self.opener.local_bytes,
             tuple(self.opener.fetched),
             operator.id,
+            ingest.batch_bytes,
         )
 
     def _received(self, rows: pa.Table) -> Iterator[Received]:

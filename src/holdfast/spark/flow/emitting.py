@@ -27,7 +27,7 @@ def emit_rows(
     attempt = uuid.uuid4().hex[:16]
     stages: dict[str, StageWriter] = {}
     schema = spec.operator.output_schema
-    rows = 0
+    rows = largest = 0
     try:
         for batch in batches:
             if not batch.num_rows:
@@ -35,6 +35,7 @@ def emit_rows(
             # Until here, others worked.
             began = time.perf_counter()
             rows += batch.num_rows
+            largest = max(largest, batch.nbytes)
             table = pa.Table.from_batches([batch]).cast(schema)
             for sink, stager in spec.stagers.items():
                 if sink not in stages:
@@ -65,4 +66,5 @@ def emit_rows(
         job=spec.job,
         host=spec.host,
         operator=spec.operator.id,
+        batch_bytes=largest,
     )

@@ -1,0 +1,107 @@
+"""Which columns of its sources a pipeline reads: Spark is asked for no others.
+
+In an epoch rows come as an RDD, behind which Spark can't see that a column is never looked at. So this
+is found out before the query starts: each operator's way to its input is planned on a frame without
+rows, and what is left of the source's columns is what is streamed. Steps see all columns all the same,
+null where nobody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+from holdfast.spark.flow.graph import Graph
+from holdfast.types import quoted
+
+__all__ = ["Reading", "readings"]
+
+_LEAF = "LogicalRDD"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A source, and what of it is read."""
+
+    source: DataFrame
+    used: tuple[str, ...]
+
+    @property
+    def streamed(self) -> DataFrame:
+        """The columns that are read."""
+        return self.source.select(*(quoted(name) for name in self.used))
+
+    def whole(self, rows: DataFrame) -> DataFrame:
+        """Rows that were read, with all columns of the source."""
+        return rows if self._columns is None else rows.select(*self._columns)
+
+    @cached_property
+    def _columns(self) -> list[Column] | None:
+        fields = self.source.schema.fields
+        if len(self.used) == len(fields):
+            return None
+        return [
+            F.col(quoted(field.name))
+            if field.name in self.used
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in fields
+        ]
+
+
+def readings(graph: Graph) -> list[Reading]:
+    """What is read of each source of a pipeline. Runs no Spark job."""
+    return [
+        Reading(source, _used(graph, number, source)) for number, source in enumerate(graph.sources)
+    ]
+
+
+def _used(graph: Graph, number: int, source: DataFrame) -> tuple[str, ...]:
+    blank = _without_rows(source)
+    used: set[str] = set()
+    for node in graph.nodes:
+        for port, feeds in enumerate(node.ports):
+            for feed in feeds:
+                if feed.source != number:
+                    continue
+                frame = blank
+                for step in feed.steps:
+                    frame = step(frame)
+                used |= _referenced(node.plan.looked_at(frame, port))
+    names = source.columns
+    # Rows without columns can't be counted by everyone.
+    return tuple(name for name in names if name in used) or (names[0],)
+
+
+def _without_rows(source: DataFrame) -> DataFrame:
+    session = source.sparkSession
+    empty = session.sparkContext._jsc.emptyRDD().rdd()
+    made = session._jsparkSession.internalCreateDataFrame(empty, source._jdf.schema(), False)
+    return DataFrame(made, session)
+
+
+def _referenced(frame: DataFrame) -> set[str]:
+    """The columns of the frame's leaf that its plan needs."""
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    nodes = list(_nodes(plan))
+    leaves = [node for node in nodes if node.nodeName() == _LEAF]
+    names = {a.exprId().id(): a.name() for leaf in leaves for a in _each(leaf.output())}
+    wanted = {a.exprId().id() for a in _each(plan.output())}
+    for node in nodes:
+        if node.nodeName() != _LEAF:
+            wanted |= {a.exprId().id() for a in _each(node.references().toSeq())}
+    return {name for id_, name in names.items() if id_ in wanted}
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in _each(plan.children()):
+        yield from _nodes(child)
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(i) for i in range(sequence.size()))
