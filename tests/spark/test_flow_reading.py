@@ -111,7 +111,7 @@ def test_each_source_is_read_by_itself(
     assert seen("three") == [("c", 7)]
     assert len(found) >= 3
     if pruned:
-        with_rows = [[count > 0 for count in counts or []] for counts in found]
-        assert with_rows[0][:3] == [True, True, True]
-        assert [False, True, False, False] in with_rows
-        assert [True, False, False, False] in with_rows
+        with_rows = [[count > 0 for count in (counts or [])[:3]] for counts in found]
+        assert with_rows[0] == [True, True, True]
+        assert [False, True, False] in with_rows
+        assert [True, False, False] in with_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -41,21 +41,38 @@ class Sizes:
 
     epochs: int
     warm_up: int
-    """So many of the epochs don't count, for either engine."""
-    events: int
-    """Events an epoch."""
-    few_events: int
-    """The same for query 8, which reads persons and auctions alone: 4 of 50 events."""
+    """So many of the epochs don't count, for either engine: it takes many to warm up a JVM."""
+    events: Mapping[int, int]
+    """Events an epoch by query, more of those that cost less: query 8 reads 4 of 50 events."""
+    chain_events: int
+    join_epochs: int
+    join_warm_up: int
     join_rows: int
     """Rows an epoch of each side of the join."""
     rounds: int
 
 
+_EVENTS = {4: 500_000, 5: 1_000_000, 7: 200_000, 8: 3_000_000, 9: 200_000}
+_EVENTS |= {11: 2_000_000, 18: 1_000_000}
 QUICK = Sizes(
-    epochs=7, warm_up=3, events=200_000, few_events=1_500_000, join_rows=250_000, rounds=1
+    epochs=10,
+    warm_up=5,
+    events=_EVENTS,
+    chain_events=500_000,
+    join_epochs=6,
+    join_warm_up=3,
+    join_rows=250_000,
+    rounds=1,
 )
-FULL = Sizes(
-    epochs=12, warm_up=4, events=500_000, few_events=4_000_000, join_rows=1_000_000, rounds=2
+FULL = replace(
+    QUICK,
+    epochs=16,
+    warm_up=6,
+    events=_EVENTS | {7: 500_000, 9: 500_000},
+    chain_events=1_000_000,
+    join_epochs=8,
+    join_rows=1_000_000,
+    rounds=2,
 )
 
 
@@ -108,19 +125,18 @@ def _queries(sizes: Sizes) -> Sequence[Job]:
     jobs = []
     for number in QUERIES:
         streams = _STREAMS.get(number, ("bid",))
-        rows = sizes.few_events if number == 8 else sizes.events
-        data = Input("nexmark", streams, rows, sizes.epochs)
+        data = Input("nexmark", streams, sizes.events[number], sizes.epochs)
         jobs.append(Job(f"q{number}", data, sizes.warm_up))
     return jobs
 
 
 def _join(sizes: Sizes) -> Job:
-    data = Input("join", ("left", "right"), sizes.join_rows, sizes.epochs)
-    return Job("join", data, sizes.warm_up)
+    data = Input("join", ("left", "right"), sizes.join_rows, sizes.join_epochs)
+    return Job("join", data, sizes.join_warm_up)
 
 
 def _chain(sizes: Sizes) -> Sequence[Job]:
-    bids = Input("nexmark", ("bid",), sizes.events, sizes.epochs)
+    bids = Input("nexmark", ("bid",), sizes.chain_events, sizes.epochs)
     whole = Job(CHAIN, bids, sizes.warm_up, ("holdfast",))
     # No window closes in the first epoch: the later operators have one epoch less, but as many that
     # warm the JVM up, or the parts would look dearer than they are.
@@ -130,7 +146,7 @@ def _chain(sizes: Sizes) -> Sequence[Job]:
         *(
             Job(
                 part,
-                Input("chain", (part,), sizes.events, sizes.epochs),
+                Input("chain", (part,), sizes.chain_events, sizes.epochs),
                 sizes.warm_up,
                 ("holdfast",),
             )
