@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from bench.kit.data import Dataset, link_input
 from bench.kit.sampling import Sampler
 from bench.kit.trial import MARK, Contender, Note, Outcome, Trial
 
-__all__ = ["Finished", "Harness", "Settings", "TrialError", "end_tree", "sweep"]
+__all__ = ["Finished", "Harness", "Settings", "TrialError", "end_tree", "run_child", "sweep"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,7 +89,6 @@ class Harness:
             stepped=stepped,
         )
         log = self.folder / "logs" / f"{contender}-{dataset.name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         try:
             outcome, sampler = self._run_child(trial, log, on_epoch)
@@ -108,34 +107,59 @@ class Harness:
         state.mkdir(parents=True)
         request = state.parent / "trial.json"
         request.write_bytes(msgspec.json.encode(trial))
-        with log.open("wb") as errors:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "bench.kit.worker", str(request)],
-                cwd=_ROOT,
-                env=_environment(state.parent),
-                stdin=subprocess.PIPE,  # its end tells the child that we are gone
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                text=True,
-            )
-            sampler = Sampler(child.pid, state / "checkpoint")
-            late = threading.Event()
-            timer = threading.Timer(self.settings.timeout_s, _end_late, [child.pid, late])
-            timer.start()
-            try:
-                note = _listen(child, on_epoch)
-            finally:
-                timer.cancel()
-                sampler.stop()
-                end_tree(child.pid)
-                child.wait()
+        note, sampler = run_child(
+            ["bench.kit.worker", str(request)],
+            log,
+            on_epoch,
+            folder=state.parent,
+            watched=state / "checkpoint",
+            timeout_s=self.settings.timeout_s,
+        )
         if note.outcome is None:
-            why = note.error or f"it ended with code {child.returncode}"
-            if late.is_set():
-                why = f"not done after {self.settings.timeout_s:.0f} s"
-            raise TrialError(f"{trial.contender} failed: {why}; see {log}")
+            raise TrialError(f"{trial.contender} failed: {note.error}; see {log}")
         return note.outcome, sampler
+
+
+def run_child(
+    arguments: Sequence[str],
+    log: Path,
+    on_epoch: Callable[[int], None],
+    *,
+    folder: Path,
+    watched: Path,
+    timeout_s: float,
+) -> tuple[Note, Sampler]:
+    """Run a module in a process of its own; its last note, and what was seen from outside.
+
+    A note without an outcome says in ``error`` why there is none.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            cwd=_ROOT,
+            env=_environment(folder),
+            stdin=subprocess.PIPE,  # its end tells the child that we are gone
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            text=True,
+        )
+        sampler = Sampler(child.pid, watched)
+        late = threading.Event()
+        timer = threading.Timer(timeout_s, _end_late, [child.pid, late])
+        timer.start()
+        try:
+            note = _listen(child, on_epoch)
+        finally:
+            timer.cancel()
+            sampler.stop()
+            end_tree(child.pid)
+            child.wait()
+    if note.outcome is None and note.error is None:
+        why = f"it ended with code {child.returncode}"
+        note = Note(error=f"not done after {timeout_s:.0f} s" if late.is_set() else why)
+    return note, sampler
 
 
 def _listen(child: subprocess.Popen[str], on_epoch: Callable[[int], None]) -> Note:

@@ -8,10 +8,7 @@ loop, results that are keyed again, results with two readers, late rows, and sin
 
 from __future__ import annotations
 
-import json
-import logging
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.spark.query import Query
 
 LEFT = "user string, amount long, ts timestamp"
 RIGHT = "user string, price long, at timestamp"
@@ -72,33 +68,9 @@ def pipeline(spark: SparkSession, work: Path) -> hf.Pipeline:
 
 def main() -> None:
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from tests.spark.programs import session
+    from tests.spark.programs import run_to_end
 
-    logging.basicConfig(level="WARNING", stream=sys.stderr)
-    work, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    started = threading.Event()
-    query: Query | None = None
-
-    def clock() -> int:
-        started.wait()
-        assert query is not None
-        return 1000 + 10 * (query.status.last_epoch + 1)
-
-    query = pipeline(session(work), work).start(
-        "flow",
-        work / "ck",
-        **{
-            "trigger": "available-now",
-            "local_dir": work / "local",
-            "checkpoint_interval": 0.3,
-            "clock": clock,
-            **options,
-        },
-    )
-    started.set()
-    print("STARTED", flush=True)
-    query.await_termination()
-    print("DONE", flush=True)
+    run_to_end("flow", pipeline)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,11 @@
     python process_program.py WORK_DIR '{"option": value, …}'
 
 WORK_DIR/in and WORK_DIR/control hold one Parquet file per epoch each; output goes to four sinks.
-Processing time is a function of the epoch, so that two runs can be compared.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,7 +16,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from holdfast.spark.query import Query
 
 EVENTS = "user string, amount long, ts timestamp"
 CONTROL = "name string, limit long"
@@ -141,33 +136,9 @@ def pipeline(spark: SparkSession, work: Path) -> hf.Pipeline:
 
 def main() -> None:
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from tests.spark.programs import session
+    from tests.spark.programs import run_to_end
 
-    logging.basicConfig(level="WARNING", stream=sys.stderr)
-    work, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    started = threading.Event()
-    query: Query | None = None
-
-    def clock() -> int:
-        started.wait()
-        assert query is not None
-        return 1000 + 10 * (query.status.last_epoch + 1)
-
-    query = pipeline(session(work), work).start(
-        "accounts",
-        work / "ck",
-        **{
-            "trigger": "available-now",
-            "local_dir": work / "local",
-            "checkpoint_interval": 0.3,
-            "clock": clock,
-            **options,
-        },
-    )
-    started.set()
-    print("STARTED", flush=True)
-    query.await_termination()
-    print("DONE", flush=True)
+    run_to_end("accounts", pipeline)
 
 
 if __name__ == "__main__":

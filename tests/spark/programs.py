@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import holdfast as hf
+from holdfast.spark.query import Query
 
 SCHEMA = "word string, amount long, ts timestamp_ntz"
 
@@ -41,23 +44,37 @@ def pipeline(spark: SparkSession, work: Path) -> hf.Pipeline:
     return counts.write_to(hf.sinks.parquet(str(work / "out")))
 
 
-def main() -> None:
+def run_to_end(name: str, make: Callable[[SparkSession, Path], hf.Pipeline]) -> None:
+    """Run the pipeline that the command line describes until its input is used up.
+
+    Processing time is a function of the epoch, so that two runs can be compared.
+    """
     logging.basicConfig(level="WARNING", stream=sys.stderr)
     work, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    query = pipeline(session(work), work).start(
-        "kill-me",
+    started = threading.Event()
+    query: Query | None = None
+
+    def clock() -> int:
+        started.wait()
+        assert query is not None
+        return 1000 + 10 * (query.status.last_epoch + 1)
+
+    query = make(session(work), work).start(
+        name,
         work / "ck",
         **{
             "trigger": "available-now",
             "local_dir": work / "local",
             "checkpoint_interval": 0.3,
+            "clock": clock,
             **options,
         },
     )
+    started.set()
     print("STARTED", flush=True)
     query.await_termination()
     print("DONE", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end("kill-me", pipeline)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +18,7 @@ from bench.kit.harness import (
     Finished,
     Harness,
     TrialError,
-    _end_late,
-    _environment,
-    _listen,
-    end_tree,
+    run_child,
     sweep,
 )
 from bench.kit.nexmark.data import is_made, link_input
@@ -35,8 +29,6 @@ from bench.kit.stats import Row, best, row_of
 from bench.kit.trial import Note, Trial
 
 __all__ = ["Trials"]
-
-_ROOT = Path(__file__).resolve().parents[3]
 
 OnEpoch = Callable[[int], None]
 
@@ -128,7 +120,7 @@ class Trials:
         finally:
             shutil.rmtree(work, ignore_errors=True)
         if note.outcome is None:
-            raise TrialError(f"{note.error or 'it ended without a word'} (see {log.name})")
+            raise TrialError(f"{note.error} (see {log.name})")
         # A name and the rows of an epoch are all that is read of it.
         dataset = Dataset(job.name, keys=0, rows=job.rows, epochs=epochs)
         return Finished(trial, dataset, note.outcome, sampler, time.monotonic() - began)
@@ -136,34 +128,15 @@ class Trials:
     def _child(
         self, arguments: list[str], log: Path, on_epoch: OnEpoch, state: Path | None = None
     ) -> tuple[Note, Sampler]:
-        timeout_s = self.harness.settings.timeout_s
         folder = state.parent if state else self.harness.folder
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as errors:
-            child = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                cwd=_ROOT,
-                env=_environment(folder),
-                stdin=subprocess.PIPE,  # its end tells the child that we are gone
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                text=True,
-            )
-            sampler = Sampler(child.pid, (state or folder / "none") / "checkpoint")
-            late = threading.Event()
-            timer = threading.Timer(timeout_s, _end_late, [child.pid, late])
-            timer.start()
-            try:
-                note = _listen(child, on_epoch)
-            finally:
-                timer.cancel()
-                sampler.stop()
-                end_tree(child.pid)
-                child.wait()
-        if late.is_set():
-            note = Note(error=f"not done after {timeout_s:.0f} s")
-        return note, sampler
+        return run_child(
+            arguments,
+            log,
+            on_epoch,
+            folder=folder,
+            watched=(state or folder / "none") / "checkpoint",
+            timeout_s=self.harness.settings.timeout_s,
+        )
 
 
 def _log(trials: Trials, name: str) -> Path:

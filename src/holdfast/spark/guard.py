@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from holdfast.errors import InputError
+from holdfast.spark.trees import nodes
 
 __all__ = ["check_stream"]
 
@@ -33,7 +33,7 @@ def check_stream(df: DataFrame) -> None:
             "hf.stream needs a streaming DataFrame, this one is a batch",
             hint="read it with spark.readStream",
         )
-    for node in _nodes(df._jdf.queryExecution().analyzed()):
+    for node in nodes(df._jdf.queryExecution().analyzed()):
         name = node.nodeName()
         if node.isStreaming() and (name in _STATEFUL or _joins_two_streams(name, node)):
             what = _STATEFUL.get(name, "a join of two streams")
@@ -42,13 +42,6 @@ def check_stream(df: DataFrame) -> None:
                 hint="give hf.stream a stateless DataFrame and do the stateful part with Holdfast",
             )
         _check_clean_source(name, node)
-
-
-def _nodes(node: Any) -> Iterator[Any]:
-    yield node
-    children = node.children()
-    for index in range(children.size()):
-        yield from _nodes(children.apply(index))
 
 
 def _joins_two_streams(name: str, node: Any) -> bool:

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 from holdfast.errors import InternalError
+from holdfast.spark.trees import each
 
 __all__ = ["Preaggregated", "group_partitions"]
 
@@ -72,5 +73,4 @@ def _rows_into(plan: Any) -> int:
     counter = plan.metrics().get("numOutputRows")
     if not plan.nodeName().endswith("Aggregate") and counter.isDefined():
         return int(counter.get().value())
-    children = plan.children()
-    return sum(_rows_into(children.apply(i)) for i in range(children.size()))
+    return sum(_rows_into(child) for child in each(plan.children()))

@@ -9,9 +9,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.log import LogState
@@ -30,7 +27,6 @@ __all__ = [
     "check_sources",
     "check_stored",
     "continue_states",
-    "count_sources",
     "prepare_runs",
     "read_position",
 ]
@@ -128,18 +124,6 @@ def check_sources(entry: Checkpoint, position: Mapping[str, bytes], sources: int
             f"{sources} (one of them keeps time, if anything in the program goes by time)",
             hint="start with the sources it ran with, in the same order, or with a new checkpoint_dir",
         )
-
-
-def count_sources(frame: DataFrame) -> int:
-    """How many sources Spark reads for a stream."""
-
-    def leaves(node: Any) -> int:
-        children = node.children()
-        if children.isEmpty():
-            return int(node.isStreaming())
-        return sum(leaves(children.apply(index)) for index in range(children.size()))
-
-    return leaves(frame._jdf.queryExecution().analyzed())
 
 
 def read_position(entry: Checkpoint, storage: Storage) -> dict[str, bytes]:

@@ -43,7 +43,6 @@ from holdfast.spark.restore import (
     check_sources,
     check_stored,
     continue_states,
-    count_sources,
     prepare_runs,
     read_position,
 )
@@ -51,6 +50,7 @@ from holdfast.spark.running import QueryParts
 from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
 from holdfast.spark.session import own_session, with_ticks
 from holdfast.spark.site import LocalSite, Site
+from holdfast.spark.trees import count_sources
 from holdfast.spark.types import spark_schema
 from holdfast.state.expiry import TableClock
 from holdfast.state.schema import SchemaRecord

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from holdfast.spark.flow.graph import build_graph
 from holdfast.spark.flow.slices import as_one
 from holdfast.spark.lift import AggregatePlan
 from holdfast.spark.plan import Plan
+from holdfast.spark.trees import count_sources
 
 if TYPE_CHECKING:
     from holdfast.pipeline import Pipeline
@@ -74,15 +74,7 @@ class Program:
     @property
     def sources(self) -> int:
         """How many sources it reads, without the one that Holdfast adds for timers."""
-        return sum(1 for _ in _streaming_leaves(self.frame._jdf.queryExecution().analyzed()))
-
-
-def _streaming_leaves(node: Any) -> Iterator[Any]:
-    children = node.children()
-    if children.isEmpty() and node.isStreaming():
-        yield node
-    for index in range(children.size()):
-        yield from _streaming_leaves(children.apply(index))
+        return count_sources(self.frame)
 
 
 def adopted_tables(

@@ -8,15 +8,14 @@ null where nobody looks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.spark.flow.graph import Graph
+from holdfast.spark.trees import each, nodes
 from holdfast.types import quoted
 
 __all__ = ["Reading", "readings"]
@@ -87,21 +86,11 @@ def _without_rows(source: DataFrame) -> DataFrame:
 def _referenced(frame: DataFrame) -> set[str]:
     """The columns of the frame's leaf that its plan needs."""
     plan = frame._jdf.queryExecution().optimizedPlan()
-    nodes = list(_nodes(plan))
-    leaves = [node for node in nodes if node.nodeName() == _LEAF]
-    names = {a.exprId().id(): a.name() for leaf in leaves for a in _each(leaf.output())}
-    wanted = {a.exprId().id() for a in _each(plan.output())}
-    for node in nodes:
+    every = list(nodes(plan))
+    leaves = [node for node in every if node.nodeName() == _LEAF]
+    names = {a.exprId().id(): a.name() for leaf in leaves for a in each(leaf.output())}
+    wanted = {a.exprId().id() for a in each(plan.output())}
+    for node in every:
         if node.nodeName() != _LEAF:
-            wanted |= {a.exprId().id() for a in _each(node.references().toSeq())}
+            wanted |= {a.exprId().id() for a in each(node.references().toSeq())}
     return {name for id_, name in names.items() if id_ in wanted}
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    for child in _each(plan.children()):
-        yield from _nodes(child)
-
-
-def _each(sequence: Any) -> Iterator[Any]:
-    return (sequence.apply(i) for i in range(sequence.size()))
