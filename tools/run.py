@@ -100,6 +100,8 @@ _APART = (
     "tests/state",
     "tests/cli",
     "tests/spark/test_kill.py",
+    "tests/spark/test_flow_kill.py",
+    "tests/nexmark",
 )
 
 
@@ -136,7 +138,8 @@ def _test(arguments: list[str]) -> int:
     if chosen:
         return _in_turn([["pytest", *(["-m", "not slow"] if fast else []), *chosen]])
     code = _in_turn(_checks(fix=False))
-    return code or _side_by_side(["-m", "not slow and not soak" if fast else "not soak"])
+    chosen = ["-m", "not slow and not soak" if fast else "not soak"]
+    return code or _side_by_side([*chosen, "--durations=15"])
 
 
 def _side_by_side(options: Sequence[str]) -> int:

@@ -100,6 +100,7 @@ class TransformedStream(ResultStream):
     grouped: GroupedStream
     call: TransformWithState
     name: str | None = None
+    priority: int = 0
 
     @property
     def inputs(self) -> tuple[Stream, ...]:

@@ -97,6 +97,7 @@ class JoinedStream(_TwoInputs):
     bounds_ms: tuple[int, int]
     how: JoinKind
     name: str | None = None
+    priority: int = 0
 
     @property
     def behind_ms(self) -> int:
@@ -131,6 +132,7 @@ class VersionedStream(_TwoInputs):
     how: VersionedKind
     deleted: str | None = None
     name: str | None = None
+    priority: int = 0
 
     @property
     def result_time(self) -> str | None:

@@ -133,6 +133,7 @@ class AggregatedStream(ResultStream):
     keyed: KeyedStream
     aggregates: dict[str, Aggregate]
     name: str | None = None
+    priority: int = 0
 
     @property
     def inputs(self) -> tuple[Stream, ...]:
@@ -163,6 +164,7 @@ class ProcessedStream(ResultStream):
     output: object = None
     control: Stream | None = None
     name: str | None = None
+    priority: int = 0
 
     def checked(self) -> ProcessedStream:
         """Itself, if it can be planned."""
@@ -195,6 +197,7 @@ class PartitionStream(ResultStream):
     output: object = None
     control: Stream | None = None
     name: str | None = None
+    priority: int = 0
 
     def checked(self) -> PartitionStream:
         """Itself, if it can be planned."""
@@ -230,6 +233,7 @@ class DeduplicatedStream(ResultStream):
     keyed: KeyedStream
     within_watermark: bool = False
     name: str | None = None
+    priority: int = 0
 
     @property
     def inputs(self) -> tuple[Stream, ...]:

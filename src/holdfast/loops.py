@@ -26,6 +26,7 @@ class LoopEnd(ResultStream):
     """What comes into the loop from outside."""
     max_records: int
     name: str | None = None
+    priority: int = 0
     feedback: Stream | None = None
     """What the body feeds back; known when it has been written."""
 

@@ -334,6 +334,8 @@ class ResultStream(Rows):
     kind: ClassVar[str]
     """What operators of this kind are called if they get no name."""
     name: str | None
+    priority: int
+    """Of the operators on a host that lost its state, those of higher priority get theirs back first."""
 
     @property
     def inputs(self) -> tuple[Stream, ...]:
@@ -344,10 +346,11 @@ class ResultStream(Rows):
         """How rows reach the operator, and the operator; made anew for every start."""
         raise NotImplementedError
 
-    def named(self, name: str) -> Self:
+    def named(self, name: str, *, priority: int = 0) -> Self:
         """The same operator under a name of its own.
 
-        Its state is found by it: a later program may have other operators around it.
+        Its state is found by it: a later program may have other operators around it. After a failure
+        state of operators with a higher ``priority`` is restored before that of others.
         """
         if not _NAME.fullmatch(name):
             raise InputError(
@@ -358,7 +361,11 @@ class ResultStream(Rows):
             raise InputError(
                 f"an operator can't be named {name!r}: sinks are", hint="choose another name"
             )
-        named: Self = replace(self, name=name)  # type: ignore[type-var]
+        if priority < 0:
+            raise InputError(
+                f"operator {name!r} has priority {priority}", hint="0 is the lowest there is"
+            )
+        named: Self = replace(self, name=name, priority=priority)  # type: ignore[type-var]
         return named
 
     @property

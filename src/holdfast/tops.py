@@ -51,6 +51,7 @@ class TopStream(ResultStream):
     output: Literal["append", "retract"] = "retract"
     until: str | None = None
     name: str | None = None
+    priority: int = 0
 
     @property
     def inputs(self) -> tuple[Stream, ...]:

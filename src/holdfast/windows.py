@@ -171,6 +171,7 @@ class WindowResultStream(_InWindows):
     windows: WindowedStream
     aggregates: dict[str, Aggregate]
     name: str | None = None
+    priority: int = 0
 
     @property
     def result_time(self) -> str | None:
@@ -198,6 +199,7 @@ class AppliedStream(_InWindows):
     function: Callable[[pa.Table], pa.Table]
     output: object
     name: str | None = None
+    priority: int = 0
 
     @property
     def result_time(self) -> str | None:

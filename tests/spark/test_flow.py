@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
+from holdfast.spark.flow.graph import build_graph
 from holdfast.testing import EpochSource
 from tests.spark.support import step_on
 
@@ -229,3 +230,15 @@ def test_loops_without_a_name_are_numbered(spark: SparkSession, tmp_path: Path) 
     query.step()
     query.stop()
     assert query.progress[-1].metrics == {"loop.records": 1, "loop-2.records": 0}
+
+
+def test_priorities_are_those_of_the_operators(spark: SparkSession, tmp_path: Path) -> None:
+    rows = hf.stream(EpochSource(spark, SCHEMA, tmp_path / "in").df).key_by("k")
+    first = rows.aggregate(n=hf.count()).named("first", priority=2)
+    pipeline = hf.pipeline(
+        first.key_by("n").aggregate(keys=hf.count()).named("again").write_to(hf.sinks.noop()),
+        rows.top(1, by="v").named("top", priority=1).write_to(hf.sinks.noop()),
+    )
+    assert build_graph(pipeline).priorities == {"first": 2, "top": 1}
+    with pytest.raises(hf.InputError, match="priority -1"):
+        first.named("first", priority=-1)

@@ -17,6 +17,7 @@ from holdfast.operators.base import Operator
 from holdfast.operators.process.evolution import check_evolution
 from holdfast.recovery.opener import RunOpener, local_path, open_stored
 from holdfast.spark.local_files import LocalFiles
+from holdfast.spark.scratch import source_offsets
 from holdfast.state.run import Run
 from holdfast.state.schema import TableSchema
 from holdfast.storage import NotFoundError, Storage
@@ -116,11 +117,10 @@ def check_sinks(newest: Checkpoint, sinks: dict[str, str]) -> None:
 
 def check_sources(entry: Checkpoint, position: Mapping[str, bytes], sources: int) -> None:
     """Refuse a program that reads more or fewer sources than the entry has positions for."""
-    offsets = position.get(f"offsets/{entry.epoch}", b"").decode().split("\n")
-    # v1: a line for the version, one of metadata, one per source in their order.
-    if offsets[0] == "v1" and len(offsets) - 2 != sources:
+    known = source_offsets(position.get(f"offsets/{entry.epoch}", b"").decode())
+    if known is not None and len(known) != sources:
         raise ConfigurationError(
-            f"entry {entry.number} has positions of {len(offsets) - 2} sources, and the program reads "
+            f"entry {entry.number} has positions of {len(known)} sources, and the program reads "
             f"{sources} (one of them keeps time, if anything in the program goes by time)",
             hint="start with the sources it ran with, in the same order, or with a new checkpoint_dir",
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError
 
-__all__ = ["ScratchReader", "build_scratch", "renumbered"]
+__all__ = ["ScratchReader", "build_scratch", "renumbered", "source_offsets"]
 
 _NUMBERED = re.compile(r"(\d+)(\.compact)?")
 _DEFAULT_COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
@@ -50,9 +50,8 @@ class ScratchReader:
         """Whether no source but the last, which keeps time, has moved since the epoch before."""
         if epoch == 0 or not (self.folder / f"offsets/{epoch - 1}").exists():
             return False
-        before, now = self.offsets(epoch - 1).split("\n"), self.offsets(epoch).split("\n")
-        # v1: a line for the version, one of metadata, one per source in their order.
-        return before[0] == now[0] == "v1" and before[2:-1] == now[2:-1]
+        before, now = (source_offsets(self.offsets(number)) for number in (epoch - 1, epoch))
+        return before is not None and now is not None and before[:-1] == now[:-1]
 
     def _source_files(self, offsets: bytes) -> dict[str, bytes]:
         """Each source's log up to this epoch; later entries would be taken as already read."""
@@ -70,12 +69,24 @@ class ScratchReader:
         return found
 
 
+def source_offsets(offsets: str) -> list[str] | None:
+    """What Spark's file says of each source, in their order; None if it names them instead.
+
+    >>> source_offsets('v1\\n{"batchWatermarkMs":0}\\n{"logOffset":3}\\n-')
+    ['{"logOffset":3}', '-']
+    """
+    lines = offsets.split("\n")
+    # A line for the version, one of metadata, one per source.
+    return lines[2:] if lines[0] == "v1" else None
+
+
 def _log_offset(offsets: bytes, source: str) -> int | None:
     """The last log number that an epoch has read of a file source; None for other sources."""
-    lines = offsets.decode().split("\n")
-    if lines[0] == "v1":
-        text = lines[2 + int(source)] if source.isdigit() else "-"
+    in_order = source_offsets(offsets.decode())
+    if in_order is not None:
+        text = in_order[int(source)] if source.isdigit() else "-"
     else:
+        lines = offsets.decode().split("\n")
         # v2: a line "name:offset" per source.
         named = dict(line.partition(":")[::2] for line in lines[2:])
         text = named.get(source, "-")

@@ -225,7 +225,12 @@ def _open_site(
         valid.files.open(claim, valid.prepared)
         return LocalSite(valid.files, options.local_limit_bytes)
     site = ClusterSite(
-        context, valid.storage, valid.files.root, health, limit_bytes=options.local_limit_bytes
+        context,
+        valid.storage,
+        valid.files.root,
+        health,
+        limit_bytes=options.local_limit_bytes,
+        priorities=valid.graph.priorities,
     )
     site.open(claim, version)
     return site

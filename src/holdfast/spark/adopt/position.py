@@ -10,6 +10,7 @@ from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError
 from holdfast.spark.adopt.old_query import OldQuery
 from holdfast.spark.adopt.program import Program
+from holdfast.spark.scratch import source_offsets
 
 __all__ = ["check_sources", "last_epoch", "next_watermark", "position_for"]
 
@@ -28,9 +29,10 @@ def position_for(program: Program, old: OldQuery) -> dict[str, bytes]:
 
 def check_sources(program: Program, old: OldQuery, position: Mapping[str, bytes]) -> None:
     """Refuse a program that reads more or fewer sources: Spark tells them apart by their place."""
-    # A line for the version, one of metadata, one per source.
-    lines = position[f"offsets/{old.batch}"].decode().split("\n")
-    there = len(lines) - 2 - program.operator.needs_ticks
+    known = source_offsets(position[f"offsets/{old.batch}"].decode())
+    if known is None:
+        return  # Spark finds them by name.
+    there = len(known) - program.operator.needs_ticks
     if there != program.sources:
         raise InputError(
             f"the query at {old.location} reads {there} sources, the program {program.sources}",

@@ -144,6 +144,12 @@ class Graph:
         }
 
     @property
+    def priorities(self) -> dict[str, int]:
+        """Whose state is restored before that of others."""
+        results = {node.id: node.result for node in self.nodes if node.result is not None}
+        return {id_: result.priority for id_, result in results.items() if result.priority}
+
+    @property
     def needs_ticks(self) -> bool:
         """Whether epochs without rows can change something."""
         return any(node.operator.needs_ticks for node in self.nodes)
