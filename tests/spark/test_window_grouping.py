@@ -1,9 +1,10 @@
-"""Windows and sessions are the same whether rows are grouped before they are sent or not."""
+"""Windows, sessions and top-n are the same whether rows are grouped before they are sent or not."""
 
 from __future__ import annotations
 
 import datetime
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.operators.window.spec import WindowSpec
+from holdfast.spark.plan import Plan
 from holdfast.state.schema import HASH
 from tests.operators.epochs import EpochResult, Epochs
 
@@ -42,6 +44,37 @@ def test_grouped_or_not(spark: SparkSession, window: WindowSpec, lateness: str) 
     stream = hf.stream(empty).with_watermark("ts", "1 s", allowed_lateness=lateness)
     windows = stream.key_by("k").window(window)
     plan = windows.aggregate(n=hf.count(), v=hf.sum("v")).plan()
+    late, fewer = compare(spark, plan)
+    assert late > 10
+    assert fewer > 10
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("timed", [True, False], ids=["by time", "by value"])
+def test_first_rows_or_all(spark: SparkSession, timed: bool, n: int) -> None:
+    empty = spark.readStream.format("rate").load().selectExpr("'' k", "value v", "timestamp ts")
+    rows = hf.stream(empty)
+    if timed:
+        rows = rows.with_watermark("ts", "1 s", allowed_lateness="3 s")
+    by: list[str | tuple[str, str]] = [("ts", "desc"), "v"] if timed else ["v", ("ts", "desc")]
+    plan = rows.key_by("k").top(n, by=by).plan()
+    assert plan.may_preaggregate
+    late, fewer = compare(spark, plan)
+    assert (late > 10) == timed
+    assert fewer > 10
+
+
+def test_rows_are_not_left_out_where_they_would_be_missed(spark: SparkSession) -> None:
+    empty = spark.readStream.format("rate").load().selectExpr("'' k", "value v", "timestamp ts")
+    keyed = hf.stream(empty).with_watermark("ts", "1 s").key_by("k", "ts")
+    by_value = keyed.top(1, by="v")
+    until = keyed.top(1, by=[("ts", "desc")], until="ts", output="append")
+    many = keyed.top(1000, by=[("ts", "desc")])
+    assert not any(stream.plan().may_preaggregate for stream in (by_value, until, many))
+
+
+def compare(spark: SparkSession, plan: Plan) -> tuple[int, int]:
+    """Run epochs both ways; how many rows were late, and how many fewer were sent."""
     lifted, grouped = Epochs(plan.operator), Epochs(plan.operator)
     watermark: int | None = None
     late = fewer = 0
@@ -57,13 +90,12 @@ def test_grouped_or_not(spark: SparkSession, window: WindowSpec, lateness: str) 
         fewer += each.num_rows - groups.num_rows
         one, other = lifted.run(each, clock), grouped.run(groups, clock)
         assert _words(one) == _words(other)
-        late += one.late_rows
+        late += one.late_rows + sum(side.num_rows for side in one.sides.values())
         greatest = max(at.timestamp() for _, _, at in rows if at is not None)
         watermark = max(watermark or 0, int(greatest * 1000) - 1000)
-    assert late > 10
-    assert fewer > 10
     for table in (schema.table for schema in plan.operator.tables if schema.timed is None):
         assert lifted.rows(table) == grouped.rows(table)
+    return late, fewer
 
 
 def _as_input(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -72,5 +104,6 @@ def _as_input(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table.set_column(0, schema.field(0), hashes).cast(schema)
 
 
-def _words(result: EpochResult) -> tuple[list[str], int, dict[str, int]]:
-    return sorted(map(repr, result.rows)), result.late_rows, dict(result.greatest_ms)
+def _words(result: EpochResult) -> list[Any]:
+    sides = {name: sorted(map(repr, side.to_pylist())) for name, side in result.sides.items()}
+    return [sorted(map(repr, result.rows)), sides, result.late_rows, dict(result.greatest_ms)]

@@ -31,7 +31,7 @@ from holdfast.spark.flow.reading import Reading
 from holdfast.spark.flow.slices import split
 from holdfast.spark.pacing import Pacing, Shape
 from holdfast.spark.placed import Placer
-from holdfast.spark.session import QUERY_SETTINGS, batch_limit
+from holdfast.spark.session import ONE_HOST_SETTINGS, QUERY_SETTINGS, batch_limit
 from holdfast.spark.site import Placement, Site
 from holdfast.spark.task import TaskReport, TaskSpec
 from holdfast.state.hashing import FULL_RANGE, partition_range
@@ -270,6 +270,8 @@ class EpochLoop:
     def _configure(self, batch: DataFrame) -> None:
         """The stream runs in a session of its own, made by Spark: give it our settings."""
         wanted = QUERY_SETTINGS | batch_limit(self._largest_batch)
+        if self.site.one_host:
+            wanted |= ONE_HOST_SETTINGS
         for name, value in wanted.items():
             if self._settings.get(name) != value:
                 batch.sparkSession.conf.set(name, value)

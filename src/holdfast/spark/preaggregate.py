@@ -1,4 +1,4 @@
-"""Group the rows of each map partition without a shuffle.
+"""Group the rows of each map partition, or keep the first of each group, without a shuffle.
 
 Spark plans a grouping as a partial aggregate, an exchange and a final aggregate; the exchange is
 there because the final aggregate *requires* rows of a key to be in one partition. Here they need not
@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.types import StructType
 
 from holdfast.errors import InternalError
-from holdfast.spark.trees import each
+from holdfast.spark.trees import each, nodes
 
-__all__ = ["Preaggregated", "group_partitions"]
+__all__ = ["Preaggregated", "first_of_partitions", "group_partitions"]
 
+_LIMIT = "WindowGroupLimit"
+_RANK = "_holdfast_rank"
 _REQUIREMENT = "requiredChildDistributionExpressions"
 
 
@@ -39,18 +42,39 @@ def group_partitions(
     The result's plan is fixed here: it must be used with the session's settings of this moment, in
     which adaptive execution is off (otherwise exchanges of the user's own would run at once).
     """
-    groups = batch.groupBy(*keys).agg(*aggregates)._jdf
-    session = groups.sparkSession()
+    groups = batch.groupBy(*keys).agg(*aggregates)
     jvm: Any = batch.sparkSession._jvm
     none = _scala_object(jvm.scala, "None")
-    plan = _without_requirement(groups.queryExecution().sparkPlan(), none)
-    preparing = _scala_object(jvm.org.apache.spark.sql.execution, "QueryExecution")
-    rules = preparing.preparations(session, none, False)
-    plan = preparing.prepareForExecution(rules, plan)
+    plan = _without_requirement(groups._jdf.queryExecution().sparkPlan(), none)
     # Spark would promise for some columns that they hold no nulls; lifted ones promise nothing.
-    declared = session.parseDataType(schema.json())
-    frame = session.internalCreateDataFrame(plan.execute(), declared, False)
-    return Preaggregated(DataFrame(frame, batch.sparkSession), lambda: _rows_into(plan))
+    return _executed(plan, groups, groups._jdf.sparkSession().parseDataType(schema.json()))
+
+
+def first_of_partitions(
+    rows: DataFrame, by: Sequence[str], order: Sequence[Column], n: int
+) -> Preaggregated:
+    """The first n rows of each group, in an order, within each partition.
+
+    That is the lower half of what Spark plans for rows whose ``row_number()`` is at most n.
+    """
+    window = Window.partitionBy(*by).orderBy(*order)
+    ranked = rows.withColumn(_RANK, F.row_number().over(window)).filter(F.col(_RANK) <= n)
+    whole = ranked._jdf.queryExecution().sparkPlan()
+    limits = [node for node in nodes(whole) if node.nodeName() == _LIMIT]
+    if not limits or limits[-1].output().size() != len(rows.columns):
+        raise InternalError(f"Spark's plan for the first {n} rows of a group has another form")
+    return _executed(limits[-1], rows, rows._jdf.schema())
+
+
+def _executed(plan: Any, frame: DataFrame, schema: Any) -> Preaggregated:
+    """The rows of a plan that Spark has not yet prepared for execution."""
+    session = frame._jdf.sparkSession()
+    jvm: Any = frame.sparkSession._jvm
+    preparing = _scala_object(jvm.org.apache.spark.sql.execution, "QueryExecution")
+    none = _scala_object(jvm.scala, "None")
+    plan = preparing.prepareForExecution(preparing.preparations(session, none, False), plan)
+    made = session.internalCreateDataFrame(plan.execute(), schema, False)
+    return Preaggregated(DataFrame(made, frame.sparkSession), lambda: _rows_into(plan))
 
 
 def _scala_object(package: Any, name: str) -> Any:
@@ -69,8 +93,9 @@ def _without_requirement(plan: Any, none: Any) -> Any:
 
 
 def _rows_into(plan: Any) -> int:
-    """The rows that the topmost step with a counter, below the aggregates, has put out."""
+    """The rows that the topmost step with a counter, below what groups them, has put out."""
     counter = plan.metrics().get("numOutputRows")
-    if not plan.nodeName().endswith("Aggregate") and counter.isDefined():
+    groups = plan.nodeName().endswith("Aggregate") or plan.nodeName() == _LIMIT
+    if not groups and counter.isDefined():
         return int(counter.get().value())
     return sum(_rows_into(child) for child in each(plan.children()))

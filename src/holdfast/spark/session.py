@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from holdfast.errors import ConfigurationError
 
 __all__ = [
+    "ONE_HOST_SETTINGS",
     "QUERY_SETTINGS",
     "SESSION_SETTINGS",
     "batch_limit",
@@ -43,6 +44,11 @@ QUERY_SETTINGS = {
     # Overflow is an error for Holdfast's aggregates, as it is for Spark's.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+}
+ONE_HOST_SETTINGS = {
+    # A hash of every row, for the case that a part of a shuffle is lost and made again: with its host.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 _BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 _MOST_BATCH_BYTES = 64 << 20

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+from holdfast.operators.arriving import TAG
+from holdfast.operators.base import Clock
 from holdfast.operators.top import TopOperator
+from holdfast.spark.preaggregate import Preaggregated, first_of_partitions
 from holdfast.spark.process import event_times
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
+from holdfast.spark.times import changing, event_micros
+from holdfast.state.schema import HASH
+from holdfast.types import quoted
+
+_LATE = "_holdfast_late"
+# With more rows per key there is little to leave out.
+_MOST = 10
 
 if TYPE_CHECKING:
     from holdfast.tops import TopStream
@@ -14,7 +28,48 @@ if TYPE_CHECKING:
 __all__ = ["plan_top"]
 
 
-def plan_top(id: str, stream: TopStream) -> RowPlan:  # noqa: A002 - the operator's word for it
+@dataclass(frozen=True)
+class TopPlan(RowPlan):
+    """Brings rows to their keys' tasks; of those in one partition only the first, if that pays."""
+
+    time: Column | None = None
+    """When a row happened, in µs."""
+
+    @property
+    def top(self) -> TopOperator:
+        """The operator."""
+        assert isinstance(self.operator, TopOperator)
+        return self.operator
+
+    @property
+    def may_preaggregate(self) -> bool:
+        """Whether rows that are left out would not be missed: by the watermark, as late, as over."""
+        top = self.top
+        latest = top.event_time is None or top.order[0] == (top.event_time.column, True)
+        return top.n <= _MOST and top.expires is None and latest
+
+    def preaggregate(self, frame: DataFrame, clock: Clock) -> Preaggregated:
+        """Of each key the first rows of each partition, and all that may be late."""
+        top = self.top
+        rows = self.lift(frame, first=False).withColumn(_LATE, self._late(clock))
+        order = [
+            F.col(quoted(name)).desc() if down else F.col(quoted(name)).asc()
+            for name, down in (*top.sort_by, (TAG, False))
+        ]
+        by = [HASH, *(quoted(name) for name, _ in top.keys), _LATE]
+        made = first_of_partitions(rows, by, order, top.n)
+        return made._replace(frame=made.frame.drop(_LATE))
+
+    def _late(self, clock: Clock) -> Column:
+        """A number of its own for every row that may be late, so that each is the first of a group."""
+        nothing = F.lit(None).cast("long")
+        if self.time is None or clock.late_ms is None:
+            return nothing
+        bound = (clock.late_ms - self.top.lateness_ms + 1) * 1000
+        return F.when(self.time <= changing(bound, self.time), F.col(TAG)).otherwise(nothing)
+
+
+def plan_top(id: str, stream: TopStream) -> TopPlan:  # noqa: A002 - the operator's word for it
     """How rows reach the operator, and the operator. Runs no Spark job."""
     source = stream.keyed.source
     keys = resolve_keys(source.df, stream.keyed.keys)
@@ -30,4 +85,5 @@ def plan_top(id: str, stream: TopStream) -> RowPlan:  # noqa: A002 - the operato
         expires=stream.until,
         rank=stream.rank,
     )
-    return RowPlan(operator, tuple(keys), tuple(name for name, _ in columns))
+    names = tuple(name for name, _ in columns)
+    return TopPlan(operator, tuple(keys), names, time=event_micros(source))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
-from pyspark.sql.types import TimestampNTZType
 
 from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
@@ -31,16 +30,15 @@ from holdfast.operators.window.spec import (
 from holdfast.spark.lift import AggregatePlan, Lifted, hash_and_keys, resolve_aggregates
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.shipping import send_along
+from holdfast.spark.times import changing, event_micros
 from holdfast.spark.types import arrow_type
-from holdfast.types import parse_schema, quoted
+from holdfast.types import parse_schema
 
 if TYPE_CHECKING:
     from holdfast.stream import Stream
     from holdfast.windows import WindowedStream
 
 __all__ = ["plan_window", "plan_window_function"]
-
-_EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 
 def plan_window(
@@ -52,7 +50,7 @@ def plan_window(
     source = windows.source
     lifted = resolve_aggregates(source.df, windows.keys, aggregates)
     operator = _operator(id, windows, lifted)
-    micros = _micros(source)
+    micros = event_micros(source)
     pane = F.lit(0).cast("long") if micros is None else _pane(micros, windows.window)
     time = F.lit(None).cast("long") if micros is None else micros
     names = operator.input_schema.names[len(lifted.keys) + 4 :]
@@ -144,19 +142,6 @@ def _time_type(source: Stream) -> pa.DataType:
     return arrow_type(column, source.df.schema[column].dataType)
 
 
-def _micros(source: Stream) -> Column | None:
-    """When a row happened, in µs since 1970."""
-    mark = source.watermark
-    if mark is None:
-        return None
-    column = quoted(mark.column)
-    if isinstance(source.df.schema[mark.column].dataType, TimestampNTZType):
-        micros = F.expr(f"timestampdiff(MICROSECOND, {_EPOCH}, {column})")
-    else:
-        micros = F.unix_micros(F.col(column))
-    return micros - F.lit(1) if mark.is_end else micros
-
-
 def _pane(micros: Column, window: WindowSpec) -> Column:
     if isinstance(window, Tumbling | Sliding):
         size, offset = window.pane_ms * 1000, window.offset_ms * 1000
@@ -167,18 +152,8 @@ def _pane(micros: Column, window: WindowSpec) -> Column:
 def _session_pane(micros: Column, operator: SessionOperator, clock: Clock) -> Column:
     """Rows of a key in one pane are in one session, and all of them or none are late."""
     bound = operator.late_us(clock)
-    since = micros - _changing(0 if bound is None else bound, micros) - F.lit(1)
+    since = micros - changing(0 if bound is None else bound, micros) - F.lit(1)
     return since - F.pmod(since, F.lit(operator.gap_ms * 1000))
-
-
-def _changing(number: int, any_number: Column) -> Column:
-    """A number that may be another in the next epoch.
-
-    Spark writes numbers into the code that it generates, and would compile it anew for every one. An
-    array it hands to the code, as long as it doesn't see which element is asked for.
-    """
-    zero = any_number.bitwiseAND(F.lit(0)).cast("int")
-    return F.get(F.array(F.lit(number).cast("long")), zero)
 
 
 def _no_hash() -> Column:
