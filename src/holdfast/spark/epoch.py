@@ -190,7 +190,7 @@ class EpochLoop:
             self.site.learn((change for r in every for change in r.changes), _fetched(every))
             self._record(record, every, position, rows, _places(placement, placed))
         self._learn(parts, reports)
-        self._largest_batch = max(report.batch_bytes for report in every)
+        self._largest_batch = max((report.batch_bytes for report in every), default=0)
         self.site.retire(self.ledger.version, self.ledger.live_runs())
         seconds = {"plan": planned - began, "job": ran - planned}
         for report in every:

@@ -18,14 +18,14 @@ from holdfast.spark.times import changing, event_micros
 from holdfast.state.schema import HASH
 from holdfast.types import quoted
 
-_LATE = "_holdfast_late"
-# With more rows per key there is little to leave out.
-_MOST = 10
-
 if TYPE_CHECKING:
     from holdfast.tops import TopStream
 
-__all__ = ["plan_top"]
+__all__ = ["TopPlan", "plan_top"]
+
+_LATE = "_holdfast_late"
+# With more rows per key there is little to leave out.
+_MOST = 10
 
 
 @dataclass(frozen=True)
