@@ -101,7 +101,6 @@ _APART = (
     "tests/cli",
     "tests/spark/test_kill.py",
     "tests/spark/test_flow_kill.py",
-    "tests/nexmark",
 )
 
 
