@@ -137,8 +137,8 @@ def _test(arguments: list[str]) -> int:
     if chosen:
         return _in_turn([["pytest", *(["-m", "not slow"] if fast else []), *chosen]])
     code = _in_turn(_checks(fix=False))
-    chosen = ["-m", "not slow and not soak" if fast else "not soak"]
-    return code or _side_by_side([*chosen, "--durations=15"])
+    which = "not slow and not soak" if fast else "not soak"
+    return code or _side_by_side(["-m", which, "--durations=15"])
 
 
 def _side_by_side(options: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.recovery.holdings import Holdings
+from holdfast.recovery.holdings import Holdings, by_urgency
 from holdfast.recovery.placement import Copy
 from holdfast.state.hashing import FULL_RANGE, partition_range
 from holdfast.state.run import LocalForm, Run, Segment, StoredForm
@@ -87,3 +87,18 @@ def test_a_full_disk_gives_up_what_is_stored() -> None:
     known = holdings(saved, unsaved)
     assert known.evict("h1", [saved, unsaved], 150) == ["1-a"]
     assert known.held("h1", [saved, unsaved]) == [unsaved]
+
+
+def test_runs_are_fetched_by_priority_then_the_newest_then_the_smallest() -> None:
+    def made(name: str, table: str, epoch: int, rows: int) -> Run:
+        return Run(name, table, FULL_RANGE, epoch, epoch, rows, 0)
+
+    runs = [
+        made("old", "op.rows", 1, 5),
+        made("large", "op.rows", 2, 50),
+        made("small", "op.rows", 2, 5),
+        made("first", "urgent.rows", 0, 500),
+    ]
+    names = [run.name for run in by_urgency(runs, {"urgent": 1})]
+    assert names == ["first", "small", "large", "old"]
+    assert by_urgency(runs, {})[-1].name == "first"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.spark.pacing import Pacing, Shape
 
 
@@ -26,9 +28,9 @@ def test_grouping_is_used_when_keys_repeat_and_dropped_when_they_do_not() -> Non
     pacing.learn(received=1_000_000, keys=150_000, source_rows=1_000_000)
     assert pacing.next().preaggregate
     # Grouped, the rows that arrive tell how well it works.
-    pacing.learn(received=180_000, keys=150_000, source_rows=1_000_000)
+    pacing.learn(received=180_000, keys=150_000, source_rows=1_000_000, grouped=True)
     assert pacing.next() == Shape(4, preaggregate=True, shuffle=True)
-    pacing.learn(received=900_000, keys=800_000, source_rows=1_000_000)
+    pacing.learn(received=900_000, keys=800_000, source_rows=1_000_000, grouped=True)
     assert not pacing.next().preaggregate
 
 
@@ -56,12 +58,13 @@ def test_some_aggregates_always_need_grouping() -> None:
     assert pacing.next().preaggregate
 
 
-def test_grouping_that_did_not_help_is_not_tried_again_at_once() -> None:
+@pytest.mark.parametrize("sent", [90_000, 100_000])
+def test_grouping_that_did_not_help_is_not_tried_again_at_once(sent: int) -> None:
     pacing = Pacing(4)
     pacing.learn(received=100_000, keys=20_000, source_rows=100_000)
     assert pacing.next().preaggregate
     # Keys come at many times, and a group holds but one.
-    pacing.learn(received=90_000, keys=20_000, source_rows=100_000)
+    pacing.learn(received=sent, keys=20_000, source_rows=100_000, grouped=True)
     assert not pacing.next().preaggregate
     pacing.learn(received=100_000, keys=20_000, source_rows=100_000)
     assert not pacing.next().preaggregate

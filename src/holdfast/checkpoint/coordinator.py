@@ -126,6 +126,11 @@ class Coordinator:
             self._tell_complete(self.last)
             return self.last
 
+    def end(self) -> None:
+        """Let go of all that no entry names: the last epoch has ended, and whatever ran beside it."""
+        with self._one:
+            self._collect(over=True)
+
     def publish(self, *, restored: bool = False) -> None:
         """Let sinks publish everything that entries cover and they have not acknowledged."""
         self.publish_error = None
@@ -230,17 +235,18 @@ class Coordinator:
         took = round((time.monotonic() - began) * 1000)
         self._tell(CheckpointEvent(epoch, None, took, error=self.last_error))
 
-    def _collect(self) -> None:
+    def _collect(self, *, over: bool = False) -> None:
         """Delete what no retained entry needs. A failure here costs space, never data."""
+        in_use = self.ledger.live_objects() | set(self._blobs.values())
         try:
             state = self.log.state()
             plan = plan_collection(
                 state,
                 self.retention,
                 read_pins(self.storage),
-                live_objects=self.ledger.live_objects() | set(self._blobs.values()),
+                live_objects=() if over else in_use,
                 now_ms=self.now_ms(),
-                unnamed=self._unnamed(),
+                unnamed=list_collectable(self.storage) if over else self._unnamed(),
             )
             if plan:
                 collect(self.log, self.storage, plan)

@@ -10,7 +10,7 @@ from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import Run
 from holdfast.state.version import Change, Version
 
-__all__ = ["Holdings"]
+__all__ = ["Holdings", "by_urgency"]
 
 
 class Holdings:
@@ -92,7 +92,7 @@ class Holdings:
                     self.hosts(segment.run.name),
                     frozenset(replicas.get(segment.run.name, ())),
                     segment.run.stored is not None,
-                    priorities.get(table.partition(".")[0], 0),
+                    _priority(table, priorities),
                 )
                 for table in version.tables
                 for segment in version.segments(table, partition_range(partition, partitions))
@@ -110,6 +110,22 @@ class Holdings:
                 if run.stored is not None and host not in self.hosts(run.name):
                     lacking.setdefault(host, {})[run.name] = run
         return {host: list(runs.values()) for host, runs in lacking.items()}
+
+
+def by_urgency(runs: Iterable[Run], priorities: Mapping[str, int]) -> list[Run]:
+    """Runs in the order in which a host should fetch them.
+
+    Those of operators of higher priority come first, then the newest, then the smallest: they hold
+    the keys that are touched most.
+    """
+    return sorted(
+        runs, key=lambda run: (-_priority(run.table, priorities), -run.last_epoch, run.rows)
+    )
+
+
+def _priority(table: str, priorities: Mapping[str, int]) -> int:
+    """That of the operator, after which its tables are named."""
+    return priorities.get(table.partition(".")[0], 0)
 
 
 def _runs_within(version: Version, within: HashRange) -> Iterator[Run]:

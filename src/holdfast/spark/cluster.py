@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
 from holdfast.recovery.handover import plan_handover
 from holdfast.recovery.health import HostHealth
-from holdfast.recovery.holdings import Holdings
+from holdfast.recovery.holdings import Holdings, by_urgency
 from holdfast.recovery.placement import Copy, Host, Plan, place
 from holdfast.spark.executors import check_executors, check_shared
 from holdfast.spark.fleeting import host_is_lost, why_fleeting
@@ -303,7 +303,7 @@ class ClusterSite:
             present = [(partition, host) for partition, host in wanted if host in self._present]
             lacking = self._holdings.lacking(version, present, len(self._plan.assignments))
             missing = {
-                host: self._fitting(host, sorted(runs, key=self._urgency))
+                host: self._fitting(host, by_urgency(runs, self._priorities))
                 for host, runs in lacking.items()
             }
             return {host: runs for host, runs in missing.items() if runs}
@@ -450,10 +450,6 @@ class ClusterSite:
 
         rdd: Any = self._placer.indexes(hosts)
         return [msgspec.json.decode(found, type=Found) for found in rdd.map(run).collect()]
-
-    def _urgency(self, run: Run) -> tuple[int, int, int]:
-        """Newest and smallest first: they hold the keys that are touched most."""
-        return (-self._priorities.get(run.table.partition(".")[0], 0), -run.last_epoch, run.rows)
 
 
 def _raise_bad(found: Iterable[Found]) -> None:

@@ -6,24 +6,21 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import msgspec
 from py4j.protocol import Py4JError
-from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.entry import EpochRecord, PlacedPartition, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.time import PipelineTime
-from holdfast.errors import InputError, InternalError
+from holdfast.errors import InternalError
 from holdfast.failpoints import failpoint
 from holdfast.operators.base import Clock
-from holdfast.operators.loop import LoopOperator
 from holdfast.sinks.base import Stager
 from holdfast.spark.flow.graph import Graph, Node, times_of
 from holdfast.spark.flow.job import EpochJob, NodeJob
@@ -31,80 +28,30 @@ from holdfast.spark.flow.reading import Reading
 from holdfast.spark.flow.slices import split
 from holdfast.spark.pacing import Pacing, Shape
 from holdfast.spark.placed import Placer
+from holdfast.spark.progress import EpochProgress, progress_of
+from holdfast.spark.reports import (
+    RepeatedError,
+    Reports,
+    check_loops,
+    complete,
+    fetched,
+    places,
+    received,
+    rows_in,
+)
 from holdfast.spark.session import ONE_HOST_SETTINGS, QUERY_SETTINGS, batch_limit
 from holdfast.spark.site import Placement, Site
 from holdfast.spark.task import TaskReport, TaskSpec
-from holdfast.state.hashing import FULL_RANGE, partition_range
+from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.version import Version
 from holdfast.storage import Storage
 
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-
-__all__ = ["EpochLoop", "EpochProgress", "Reports"]
+__all__ = ["EpochLoop"]
 
 logger = logging.getLogger("holdfast.spark")
 
 # A stage that others read and that was computed twice: so often is an epoch begun anew for it.
 _MOST_REPEATS = 5
-
-
-class _RepeatedError(Exception):
-    """Readers of a stage may have seen rows of two attempts at it."""
-
-
-class _Messages(AccumulatorParam[list[bytes]]):
-    def zero(self, value: list[bytes]) -> list[bytes]:
-        del value
-        return []
-
-    def addInPlace(self, value1: list[bytes], value2: list[bytes]) -> list[bytes]:  # noqa: N802
-        value1.extend(value2)
-        return value1
-
-
-class Reports:
-    """The one long-lived accumulator through which tasks report (each new one would leak)."""
-
-    def __init__(self, context: SparkContext) -> None:
-        self.accumulator: Accumulator[list[bytes]] = context.accumulator([], _Messages())
-
-    def take(self) -> list[TaskReport]:
-        """The reports since the last call."""
-        messages = self.accumulator.value
-        self.accumulator.value = []
-        return [msgspec.json.decode(message, type=TaskReport) for message in messages]
-
-
-@dataclass(frozen=True, slots=True)
-class EpochProgress:
-    """What ``query.progress`` says of one epoch."""
-
-    epoch: int
-    rows: int
-    """Rows that came in."""
-    keys: int
-    """Keys whose state changed."""
-    state_rows: int
-    state_bytes: int
-    partitions: int
-    preaggregated: bool
-    spilled_bytes: int
-    fetched_bytes: int
-    """State read from checkpoint storage because this host didn't have it."""
-    seconds: Mapping[str, float]
-    """Per phase: plan, job, and summed over tasks receive, state, stage, merge; and total."""
-    watermark_ms: int | None = None
-    late_rows: int = 0
-    """Rows at or before the watermark, which went to the side output ``late``."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """What user code counted with ``ctx.metrics``."""
-    last_checkpoint: int | None = None
-    """The newest epoch that a log entry holds."""
-    placement: tuple[PlacedPartition, ...] = ()
-    """On a cluster: per partition where it ran, why, and what it read from where."""
-    operators: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Per operator: rows in, keys changed, rows that came into its state, seconds in its tasks."""
 
 
 @dataclass
@@ -144,7 +91,7 @@ class EpochLoop:
             attempt += 1
             try:
                 return self._attempt(batch, record, position)
-            except _RepeatedError as error:
+            except RepeatedError as error:
                 repeats += 1
                 if repeats == _MOST_REPEATS:
                     raise InternalError(f"epoch {record.epoch}: {error}, {repeats} times") from None
@@ -181,23 +128,20 @@ class EpochLoop:
             planned = time.perf_counter()
             job.count()
             ran = time.perf_counter()
-            reports = _complete(self.reports.take(), parts.values(), name, record.epoch)
+            reports = complete(self.reports.take(), parts.values(), name, record.epoch)
             every = [report for of_node in reports.values() for report in of_node]
-            _check_loops(parts.values(), every)
-            rows = _rows_in((part, reports[id_]) for id_, part in parts.items())
+            check_loops(parts.values(), every)
+            rows = rows_in((part, reports[id_]) for id_, part in parts.items())
             placed = [reports[node.id] for node in self.graph.nodes if node.stateful]
             failpoint("epoch.before_record")
-            self.site.learn((change for r in every for change in r.changes), _fetched(every))
-            self._record(record, every, position, rows, _places(placement, placed))
+            self.site.learn((change for r in every for change in r.changes), fetched(every))
+            self._record(record, every, position, rows, places(placement, placed))
         self._learn(parts, reports)
         self._largest_batch = max((report.batch_bytes for report in every), default=0)
         self.site.retire(self.ledger.version, self.ledger.live_runs())
-        seconds = {"plan": planned - began, "job": ran - planned}
-        for report in every:
-            for phase, spent in report.seconds.items():
-                seconds[phase] = seconds.get(phase, 0.0) + spent
-        seconds["total"] = time.perf_counter() - began
-        return self._progress(record, rows, parts, reports, seconds)
+        total = time.perf_counter() - began
+        seconds = {"plan": planned - began, "job": ran - planned, "total": total}
+        return progress_of(self.ledger, record, rows, parts, reports, seconds)
 
     def _sources(self, batch: DataFrame) -> list[DataFrame]:
         """The rows of each source, with all of its columns."""
@@ -283,7 +227,8 @@ class EpochLoop:
             pacing.learn(
                 received=sum(r.rows for r in of_node),
                 keys=sum(r.keys for r in of_node),
-                source_rows=_received(parts[id_], of_node),
+                source_rows=received(parts[id_], of_node),
+                grouped=parts[id_].shape.preaggregate,
                 work_s=sum(r.seconds.get("state", 0.0) for r in of_node),
             )
 
@@ -341,38 +286,6 @@ class EpochLoop:
             placement,
         )
 
-    def _progress(
-        self,
-        record: EpochRecord,
-        rows: int,
-        parts: Mapping[str, NodeJob],
-        by_node: Mapping[str, list[TaskReport]],
-        seconds: Mapping[str, float],
-    ) -> EpochProgress:
-        version = self.ledger.version
-        metrics: dict[str, float] = {}
-        reports = [report for of_node in by_node.values() for report in of_node]
-        for report in reports:
-            for name, amount in report.metrics.items():
-                metrics[name] = metrics.get(name, 0) + amount
-        return EpochProgress(
-            epoch=record.epoch,
-            rows=rows,
-            keys=sum(r.keys for r in reports),
-            state_rows=self.ledger.state_rows,
-            state_bytes=sum(s.size_bytes for part in version.tables.values() for s in part),
-            partitions=max((p.partitions for p in parts.values() if p.node.stateful), default=1),
-            preaggregated=any(part.shape.preaggregate for part in parts.values()),
-            spilled_bytes=sum(r.spilled_bytes for r in reports),
-            fetched_bytes=sum(r.fetched_bytes for r in reports),
-            seconds=seconds,
-            watermark_ms=record.watermark_ms,
-            late_rows=sum(r.late_rows for r in reports),
-            metrics=metrics,
-            placement=self.ledger.placement,
-            operators={id_: _summed(of_node) for id_, of_node in by_node.items()},
-        )
-
 
 def _clock(record: EpochRecord, previous_processing_ms: int | None, node: Node) -> Clock:
     """The times of an epoch, in the time of an operator."""
@@ -394,114 +307,3 @@ def _input_partitions(batch: DataFrame) -> int:
     # In foreachBatch a batch is an RDD already, so asking for its partitions plans nothing.
     plan = batch._jdf.queryExecution().analyzed()
     return int(plan.rdd().getNumPartitions()) if plan.nodeName() == "LogicalRDD" else 1
-
-
-def _received(part: NodeJob, reports: list[TaskReport]) -> int:
-    if part.source_rows:
-        return sum(rows() for rows in part.source_rows)
-    return sum(report.rows for report in reports)
-
-
-def _rows_in(parts: Iterable[tuple[NodeJob, list[TaskReport]]]) -> int:
-    """Rows that came from sources, each source counted once, where most of it was read."""
-    received: dict[frozenset[int], int] = {}
-    for part, reports in parts:
-        feeds = [feed for feeds in part.node.ports for feed in feeds]
-        sources = frozenset(feed.source for feed in feeds if feed.source is not None)
-        if sources:
-            received[sources] = max(_received(part, reports), received.get(sources, 0))
-    counted: set[int] = set()
-    rows = 0
-    for sources in sorted(received, key=lambda each: (-len(each), sorted(each))):
-        if not sources <= counted:
-            rows += received[sources]
-            counted |= sources
-    return rows
-
-
-def _complete(
-    reports: list[TaskReport], parts: Iterable[NodeJob], job: str, epoch: int
-) -> dict[str, list[TaskReport]]:
-    """Per node one report of each partition: a version is recorded only if all are there.
-
-    Of a node that nobody reads the first report of a partition counts. A second one of a node that
-    feeds others means that it was computed twice, and nobody knows which rows they have read.
-    """
-    complete = {}
-    for part in parts:
-        first: dict[int, TaskReport] = {}
-        for report in reports:
-            if report.job != job or report.operator != part.node.operator.id:
-                continue
-            if report.partition in first and part.node.feeds:
-                raise _RepeatedError(
-                    f"partition {report.partition} of {part.node.id!r} was computed twice"
-                )
-            first.setdefault(report.partition, report)
-        missing = set(range(part.partitions)) - set(first)
-        if missing:
-            raise InternalError(
-                f"epoch {epoch}: partitions {sorted(missing)} of {part.node.id!r} did not report"
-            )
-        complete[part.node.id] = [first[partition] for partition in sorted(first)]
-    return complete
-
-
-def _check_loops(parts: Iterable[NodeJob], reports: list[TaskReport]) -> None:
-    """Raise if more rows go round than a loop may hold: nothing of the epoch is recorded then."""
-    for part in parts:
-        operator = part.node.operator
-        if not isinstance(operator, LoopOperator):
-            continue
-        records = sum(report.metrics.get(operator.records, 0) for report in reports)
-        if records > operator.most:
-            raise InputError(
-                f"{records:.0f} records are in the loop {operator.id!r}, which may hold "
-                f"{operator.most}: the body feeds back more than it lets out",
-                hint="let rows leave the loop, or raise max_records=; the checkpoint before is as it was",
-            )
-
-
-def _summed(reports: list[TaskReport]) -> dict[str, float]:
-    return {
-        "rows": sum(r.rows for r in reports),
-        "keys": sum(r.keys for r in reports),
-        "new_state_rows": sum(r.new_keys for r in reports),
-        "seconds": sum(s for r in reports for phase, s in r.seconds.items() if phase != "hand on"),
-    }
-
-
-def _fetched(reports: list[TaskReport]) -> dict[str, list[str]]:
-    """Per host the runs that its tasks brought to its disk."""
-    by_host: dict[str, list[str]] = {}
-    for report in reports:
-        by_host.setdefault(report.host, []).extend(report.fetched)
-    return by_host
-
-
-def _places(placement: Placement, reports: list[list[TaskReport]]) -> tuple[PlacedPartition, ...]:
-    """Where the partitions ran; nothing if there was no choice."""
-    places = []
-    for number, assignment in enumerate(placement.assignments):
-        # On a cluster all operators have as many partitions, each on the host of its number.
-        mine = [of_node[number] for of_node in reports if number < len(of_node)]
-        if not mine:
-            continue
-        local, fetched = sum(r.local_bytes for r in mine), sum(r.fetched_bytes for r in mine)
-        host = next((r.host for r in mine if r.host != assignment.host), assignment.host or "")
-        # What storage gave counts as near if the planner knew of a replica on that host.
-        near = assignment.host == host and not assignment.remote_bytes
-        why = assignment.why
-        if assignment.host != host:
-            why = f"Spark ran it here instead of on {assignment.host}"
-        places.append(
-            PlacedPartition(
-                number,
-                partition_range(number, len(placement.assignments)),
-                host,
-                why,
-                local + (fetched if near else 0),
-                0 if near else fetched,
-            )
-        )
-    return tuple(places)

@@ -74,19 +74,27 @@ class Pacing:
         wanted = max(wanted, math.ceil(self._received / _ROWS_PER_TASK))
         return Shape(min(self.partitions, max(1, wanted)), self.must_preaggregate or pays, True)
 
-    def learn(self, *, received: int, keys: int, source_rows: int, work_s: float = 0.0) -> None:
+    def learn(
+        self,
+        *,
+        received: int,
+        keys: int,
+        source_rows: int,
+        grouped: bool = False,
+        work_s: float = 0.0,
+    ) -> None:
         """An epoch of ``source_rows`` sent ``received`` rows to its tasks, for ``keys`` keys.
 
-        ``work_s`` is what its tasks spent on state and in user code, all together.
+        ``grouped``: whether rows were grouped before they were sent. ``work_s`` is what its tasks spent on state and in user code, all together.
         """
         # In the first epoch, workers also import what they need.
         self._work_s = work_s if self._received is not None else 0.0
         self._received = received
         self._source_rows = source_rows
         if source_rows >= _TINY_ROWS:
-            if received < source_rows:
+            if grouped:
                 self._per_key = received / max(1, keys)
-            # Not pre-aggregated, as many groups would have been sent per key as when they last were.
+            # If not, as many groups would have been sent per key as when they last were.
             sent = min(received, round(keys * self._per_key))
             self._ratio = sent / source_rows
 

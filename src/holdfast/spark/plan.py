@@ -47,8 +47,8 @@ class Plan(ABC):
 
     def preaggregate(self, frame: DataFrame, clock: Clock) -> Preaggregated:
         """The same, grouped, for an epoch of these times."""
-        del clock
-        raise InternalError(f"rows for {self.operator.id!r} can't be grouped: {frame}")
+        del frame, clock
+        raise InternalError(f"rows for {self.operator.id!r} can't be grouped")
 
     def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
         """Every row where its key's partition is."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.types import StructType
+from pyspark.sql.window import WindowSpec
 
 from holdfast.errors import InternalError
 from holdfast.spark.trees import each, nodes
@@ -50,20 +51,18 @@ def group_partitions(
     return _executed(plan, groups, groups._jdf.sparkSession().parseDataType(schema.json()))
 
 
-def first_of_partitions(
-    rows: DataFrame, by: Sequence[str], order: Sequence[Column], n: int
-) -> Preaggregated:
-    """The first n rows of each group, in an order, within each partition.
+def first_of_partitions(rows: DataFrame, window: WindowSpec, n: int) -> Preaggregated:
+    """The first n rows of each group of a window, in its order, within each partition.
 
     That is the lower half of what Spark plans for rows whose ``row_number()`` is at most n.
     """
-    window = Window.partitionBy(*by).orderBy(*order)
     ranked = rows.withColumn(_RANK, F.row_number().over(window)).filter(F.col(_RANK) <= n)
     whole = ranked._jdf.queryExecution().sparkPlan()
+    schema = rows._jdf.schema()
     limits = [node for node in nodes(whole) if node.nodeName() == _LIMIT]
-    if not limits or limits[-1].output().size() != len(rows.columns):
+    if not limits or limits[-1].output().size() != schema.size():
         raise InternalError(f"Spark's plan for the first {n} rows of a group has another form")
-    return _executed(limits[-1], rows, rows._jdf.schema())
+    return _executed(limits[-1], rows, schema)
 
 
 def _executed(plan: Any, frame: DataFrame, schema: Any) -> Preaggregated:

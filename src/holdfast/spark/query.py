@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from holdfast.checkpoint.ledger import Ahead
 from holdfast.errors import HoldfastError
-from holdfast.spark.epoch import EpochProgress
+from holdfast.spark.progress import EpochProgress
 from holdfast.spark.recovering import Recovery
 from holdfast.spark.running import FOLLOW_S, QueryParts, Running
 
@@ -118,16 +118,16 @@ class Query:
         before, query = self._running.epochs_done, self._running.started
         self._running.steps.release()
         # Spark knows when nothing is left: this ends at once if there is no input.
-        idle = self._idle()
+        idle = InheritableThread(target=self._until_idle, daemon=True)
+        idle.start()
         deadline = time.monotonic() + timeout
         while self._running.epochs_done == before and not self._running.done.is_set():
             idle.join(0.005)
             if not idle.is_alive() and self._running.epochs_done == before:
-                if query.isActive and self._awaits_tick():
-                    idle = self._idle()
-                else:
+                if not (query.isActive and self._awaits_tick()):
                     self._running.steps.acquire(blocking=False)
                     break
+                time.sleep(0.02)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
         if self._running.epochs_done == before and not query.isActive:
@@ -139,12 +139,6 @@ class Query:
     def _awaits_tick(self) -> bool:
         parts = self._running.parts
         return parts.ticks and parts.loop.awaits_tick(parts.now_ms())
-
-    def _idle(self) -> InheritableThread:
-        """A thread that ends when Spark has no more input."""
-        thread = InheritableThread(target=self._until_idle, daemon=True)
-        thread.start()
-        return thread
 
     def _until_idle(self) -> None:
         try:

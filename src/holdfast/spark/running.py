@@ -23,9 +23,10 @@ from holdfast.errors import (
     StateLostError,
 )
 from holdfast.failpoints import failpoint
-from holdfast.spark.epoch import EpochLoop, EpochProgress
+from holdfast.spark.epoch import EpochLoop
 from holdfast.spark.explain import failure_of, unexpected
 from holdfast.spark.options import Options
+from holdfast.spark.progress import EpochProgress
 from holdfast.spark.recovering import Recovery
 from holdfast.spark.scratch import ScratchReader
 from holdfast.spark.shared_lock import SharedLock
@@ -46,6 +47,7 @@ _RETRY_S = 1.0
 _LONG_S = 600.0
 _RECOVERIES = 5
 _TIDY_S = 600.0
+_LAST_MERGE_S = 60.0
 FOLLOW_S = 0.2
 """How often hosts are looked at between epochs."""
 
@@ -93,6 +95,7 @@ class Running:
         self.stopping = threading.Event()
         self.done = threading.Event()
         self.epoch_lock = threading.Lock()
+        self._merging = threading.Lock()
         self.wake = threading.Condition()
         self._asked = 0
         self._answered = 0
@@ -291,14 +294,21 @@ class Running:
                 self._answered = max(self._answered, asked)
                 self.wake.notify_all()
             if entry is not None and not self._ending:
-                with self._renewing.shared():
-                    self.parts.jobs.compact()
+                self._merge()
         except Exception as error:  # noqa: BLE001 - a thread that dies silently would stop checkpoints
             self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
             with self.wake:
                 self._answered = max(self._answered, asked)
                 self.wake.notify_all()
             self.started.stop()
+
+    def _merge(self) -> None:
+        if self._merging.acquire(blocking=False):
+            try:
+                with self._renewing.shared():
+                    self.parts.jobs.compact()
+            finally:
+                self._merging.release()
 
     def _watch_fence(self) -> None:
         while not self.done.wait(_FENCE_CHECK_S):
@@ -451,9 +461,13 @@ class Running:
         logger.info("handed over: %s", "; ".join(self.hosts.explain()))
 
     def _finish(self) -> None:
-        """A last checkpoint: all that was processed is published."""
+        """A last checkpoint: all that was processed is published, and nothing else is left."""
+        # Kept from here on. A merge under way may wait for hosts that never come.
+        quiet = self._merging.acquire(timeout=_LAST_MERGE_S)
         try:
             self.coordinator.checkpoint()
+            if quiet and self.failure is None and self.coordinator.last_error is None:
+                self.coordinator.end()
         except HoldfastError as error:
             self._fail(error)
         if self.failure is None and self.coordinator.last_error is not None:

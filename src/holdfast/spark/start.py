@@ -27,7 +27,7 @@ from holdfast.recovery.health import HostHealth
 from holdfast.sinks.base import Sink, SinkContext
 from holdfast.spark.background import BackgroundJobs
 from holdfast.spark.cluster import ClusterSite
-from holdfast.spark.epoch import EpochLoop, Reports
+from holdfast.spark.epoch import EpochLoop
 from holdfast.spark.executors import send_holdfast
 from holdfast.spark.flow.graph import Graph, Node, build_graph
 from holdfast.spark.flow.reading import readings
@@ -37,6 +37,7 @@ from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
 from holdfast.spark.pacing import Pacing
 from holdfast.spark.query import Query
+from holdfast.spark.reports import Reports
 from holdfast.spark.restore import (
     check_programs,
     check_sinks,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql.window import WindowSpec
 
 from holdfast.operators.arriving import TAG
 from holdfast.operators.base import Clock
@@ -50,15 +52,18 @@ class TopPlan(RowPlan):
 
     def preaggregate(self, frame: DataFrame, clock: Clock) -> Preaggregated:
         """Of each key the first rows of each partition, and all that may be late."""
-        top = self.top
         rows = self.lift(frame, first=False).withColumn(_LATE, self._late(clock))
-        order = [
-            F.col(quoted(name)).desc() if down else F.col(quoted(name)).asc()
-            for name, down in (*top.sort_by, (TAG, False))
-        ]
-        by = [HASH, *(quoted(name) for name, _ in top.keys), _LATE]
-        made = first_of_partitions(rows, by, order, top.n)
+        made = first_of_partitions(rows, self._window, self.top.n)
         return made._replace(frame=made.frame.drop(_LATE))
+
+    @cached_property
+    def _window(self) -> WindowSpec:
+        keys = (quoted(name) for name, _ in self.top.keys)
+        order = (
+            F.col(quoted(name)).desc() if down else F.col(quoted(name)).asc()
+            for name, down in (*self.top.sort_by, (TAG, False))
+        )
+        return Window.partitionBy(HASH, *keys, _LATE).orderBy(*order)
 
     def _late(self, clock: Clock) -> Column:
         """A number of its own for every row that may be late, so that each is the first of a group."""

@@ -237,10 +237,10 @@ class _Session(Session):
             now = self.clock.now(kind)
             if now is None:
                 continue
-            # What was due in the epoch before has been looked at. Hints that are dead may be there or not, as merges go: none must be followed.
-            hints = [
-                _between(self.state.due(schema.table, now, within), self.clock.before(kind), now)
-            ]
+            # Hints that are dead may be there or not, as merges go: none must be followed. What was due
+            # in the epoch before has been looked at.
+            before = self.clock.before(kind)
+            hints = [_between(self.state.due(schema.table, now, within), before, now)]
             hints += [_between(fresh, None, now) for fresh in passes.hints(schema.table)]
             found += [table.drop_columns([HASH]) for table in hints if table.num_rows]
         if not found:
