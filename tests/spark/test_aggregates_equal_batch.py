@@ -21,8 +21,8 @@ import holdfast.aggregates as hf
 from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
 from holdfast.operators.aggregate import AggregateOperator
-from holdfast.operators.base import Clock
 from holdfast.spark.lift import AggregatePlan, plan_aggregate
+from holdfast.spark.preaggregate import preaggregated
 from tests.operators.folding import DictState, Key, Row, keys_of, plain, run_epoch
 from tests.spark.batch_oracle import batch_aggregate
 
@@ -114,7 +114,7 @@ def fold(
     for table, (partitions, grouped, combine) in zip(epochs, shapes, strict=False):
         batch = own.createDataFrame(table)
         group = grouped or plan.must_preaggregate
-        frame = plan.preaggregate(batch, Clock(0, 0)).frame if group else plan.lift(batch)
+        frame = preaggregated(own, plan.preaggregate(batch)).frame if group else plan.lift(batch)
         received = frame.toArrow()
         types = [f.type for f in operator.input_schema][1:]
         assert [f.type for f in received.schema][1:] == types

@@ -13,6 +13,7 @@ import holdfast as hf
 from holdfast.spark.flow import slices
 from holdfast.spark.flow.graph import build_graph
 from holdfast.spark.flow.reading import readings
+from holdfast.spark.flow.scans import Scans
 from holdfast.testing import EpochSource
 from tests.spark.support import step_on
 from tests.spark.test_flow import seen, start
@@ -83,6 +84,7 @@ def test_each_source_is_read_by_itself(
         return found[-1]
 
     monkeypatch.setattr(slices, "_partitions", looked)
+    monkeypatch.setattr(Scans, "_plan", lambda self: None)
     one = EpochSource(spark, "k string, v long", tmp_path / "one")
     two = EpochSource(spark, "k string, w string", tmp_path / "two")
     three = EpochSource(spark, "k string, v long", tmp_path / "three")

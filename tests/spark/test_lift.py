@@ -14,12 +14,11 @@ from pyspark.sql.window import Window
 
 import holdfast.aggregates as hf
 from holdfast.errors import ConfigurationError, InputError
-from holdfast.operators.base import Clock
 from holdfast.spark.lift import AggregatePlan, plan_aggregate
+from holdfast.spark.preaggregate import preaggregated
 from holdfast.spark.types import arrow_type, spark_schema, spark_type
 from holdfast.state.schema import HASH
 
-CLOCK = Clock(0, 0)
 pytestmark = pytest.mark.spark
 
 COUNT = {"n": hf.count()}
@@ -142,7 +141,10 @@ class TestLifting:
         wanted = {"least": hf.min("word"), "total": hf.sum("amount")}
         plan = plan_aggregate(events, "op", keys, wanted)
         rows = [("A", False, "a", 1), ("A", True, "a", 3), ("B", True, "b", 2)]
-        for frame in (plan.lift(events), plan.preaggregate(events, CLOCK).frame):
+        for frame in (
+            plan.lift(events),
+            preaggregated(events.sparkSession, plan.preaggregate(events)).frame,
+        ):
             assert sorted(tuple(row)[1:] for row in frame.collect()) == rows
 
     def test_a_stream_can_be_planned_and_its_batches_lifted(self, own: SparkSession) -> None:
@@ -211,7 +213,7 @@ class TestPreaggregation:
         self, skewed: DataFrame, chosen: list[str]
     ) -> None:
         plan = plan_aggregate(skewed, "op", ["key"], {name: EVERY[name] for name in chosen})
-        made = plan.preaggregate(skewed, CLOCK)
+        made = preaggregated(skewed.sparkSession, plan.preaggregate(skewed))
         assert "Exchange" not in made.frame._jdf.queryExecution().executedPlan().toString()
         assert "Shuffle" not in made.frame._jdf.queryExecution().toRdd().toDebugString()
         parts = made.frame.groupBy(F.spark_partition_id(), "key").count().toArrow()
@@ -228,7 +230,7 @@ class TestPreaggregation:
         plan = plan_aggregate(events, "op", ["word"], aggregates)
         lifted, grouped = (
             plan.lift(events).toArrow(),
-            plan.preaggregate(events, CLOCK).frame.toArrow(),
+            preaggregated(events.sparkSession, plan.preaggregate(events)).frame.toArrow(),
         )
         assert lifted.schema.names == grouped.schema.names == plan.operator.input_schema.names
         assert lifted.schema.types == grouped.schema.types
@@ -236,7 +238,7 @@ class TestPreaggregation:
 
     def test_it_knows_how_many_rows_it_grouped(self, skewed: DataFrame) -> None:
         plan = plan_aggregate(skewed, "op", ["key"], COUNT)
-        made = plan.preaggregate(skewed.filter("key = 0"), CLOCK)
+        made = preaggregated(skewed.sparkSession, plan.preaggregate(skewed.filter("key = 0")))
         assert made.frame.count() == 4
         assert made.source_rows() == 20_000
 
@@ -247,7 +249,7 @@ class TestPreaggregation:
             names = session.range(1000).select(F.col("id").alias("key"), F.lit(1).alias("one"))
             joined = skewed.join(names, "key")
             plan = plan_aggregate(joined, "op", ["key"], COUNT)
-            counts = plan.preaggregate(joined, CLOCK).frame.toArrow()
+            counts = preaggregated(joined.sparkSession, plan.preaggregate(joined)).frame.toArrow()
         finally:
             session.conf.unset("spark.sql.autoBroadcastJoinThreshold")
         assert sum(counts.column("n.count").to_pylist()) == 40_000
@@ -256,7 +258,7 @@ class TestPreaggregation:
     def test_an_empty_batch_has_no_groups(self, own: SparkSession) -> None:
         empty = own.createDataFrame([], "word string")
         plan: AggregatePlan = plan_aggregate(empty, "op", ["word"], COUNT)
-        made = plan.preaggregate(empty, CLOCK)
+        made = preaggregated(empty.sparkSession, plan.preaggregate(empty))
         assert made.frame.count() == 0
         assert made.source_rows() == 0
 

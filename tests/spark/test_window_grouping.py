@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from holdfast.operators.window.spec import WindowSpec
 from holdfast.spark.plan import Plan
+from holdfast.spark.preaggregate import preaggregated
 from holdfast.state.schema import HASH
 from tests.operators.epochs import EpochResult, Epochs
 
@@ -82,7 +83,8 @@ def compare(spark: SparkSession, plan: Plan) -> tuple[int, int]:
         rows = some_rows(number, number * LENGTH_S)
         frame = spark.createDataFrame(rows, SCHEMA).repartition(2)
         clock = lifted.clock(number, watermark)
-        made = plan.preaggregate(frame, clock)
+        plan.at(clock)
+        made = preaggregated(spark, plan.preaggregate(frame))
         each, groups = (
             _as_input(table.toArrow(), plan.operator.input_schema)
             for table in (plan.lift(frame, first=False), made.frame)

@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,8 +24,8 @@ from holdfast.operators.base import Clock
 from holdfast.sinks.base import Stager
 from holdfast.spark.flow.graph import Graph, Node, times_of
 from holdfast.spark.flow.job import EpochJob, NodeJob
-from holdfast.spark.flow.reading import Reading
-from holdfast.spark.flow.slices import split
+from holdfast.spark.flow.repeated import Repeated
+from holdfast.spark.flow.scans import Scans
 from holdfast.spark.pacing import Pacing, Shape
 from holdfast.spark.placed import Placer
 from holdfast.spark.progress import EpochProgress, progress_of
@@ -59,8 +59,7 @@ class EpochLoop:
     """Runs epochs of a pipeline."""
 
     graph: Graph
-    reading: Sequence[Reading]
-    """What is read of each source."""
+    scans: Scans
     ledger: Ledger
     storage: Storage
     claim: int
@@ -75,6 +74,7 @@ class EpochLoop:
     next_due: Mapping[str, int] | None = None
     """Per kind of time when the next timer may be due; None if that isn't known."""
     host: str = field(default_factory=socket.gethostname)
+    _repeated: Repeated = field(default_factory=Repeated)
     _settings: Mapping[str, str] = field(default_factory=dict)
     _largest_batch: int | None = None
     _last_shapes: dict[str, Shape] = field(default_factory=dict)
@@ -117,7 +117,8 @@ class EpochLoop:
             self.reports.take()
             job = EpochJob(
                 self.graph,
-                self._sources(batch),
+                self.scans.rows(batch, ticks=self.graph.needs_ticks),
+                self._repeated,
                 parts,
                 batch.sparkSession,
                 Placer(batch.sparkSession.sparkContext),
@@ -142,11 +143,6 @@ class EpochLoop:
         total = time.perf_counter() - began
         seconds = {"plan": planned - began, "job": ran - planned, "total": total}
         return progress_of(self.ledger, record, rows, parts, reports, seconds)
-
-    def _sources(self, batch: DataFrame) -> list[DataFrame]:
-        """The rows of each source, with all of its columns."""
-        parts = split(batch, len(self.reading), ticks=self.graph.needs_ticks)
-        return [reading.whole(rows) for reading, rows in zip(self.reading, parts, strict=True)]
 
     @cached_property
     def _counting(self) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,8 +18,9 @@ from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.operators.sketch import datasketches
 from holdfast.spark.buffers import clean, grouped, lifted, must_group
 from holdfast.spark.plan import Plan
-from holdfast.spark.preaggregate import Preaggregated, group_partitions
+from holdfast.spark.preaggregate import Grouped, group_partitions
 from holdfast.spark.resolve import Resolved, Resolver
+from holdfast.spark.times import Changing
 from holdfast.spark.types import spark_schema
 from holdfast.state.schema import HASH
 
@@ -40,8 +41,10 @@ class AggregatePlan(Plan):
     group_buffers: tuple[Column, ...]
     condition: Column | None = None
     """Which rows count; None for all."""
-    pane: Callable[[Clock], Column] | None = None
+    pane: Column | None = None
     """What rows of a key are grouped by besides; a bigint that isn't sent."""
+    bound: Changing | None = None
+    """What the pane depends on in each epoch."""
 
     @property
     def _schema(self) -> StructType:
@@ -70,16 +73,21 @@ class AggregatePlan(Plan):
         del port
         return self._counting(frame).groupBy(*self.keys).agg(*self.group_buffers)
 
-    def preaggregate(self, frame: DataFrame, clock: Clock) -> Preaggregated:
+    def at(self, clock: Clock) -> None:
+        """See :meth:`Plan.at`."""
+        if self.bound is not None:
+            self.bound.at(clock)
+
+    def preaggregate(self, frame: DataFrame) -> Grouped:
         """One buffer row per key and partition of the frame, in the same columns."""
         counting, schema = self._counting(frame), self._schema
         if self.pane is None:
             return group_partitions(counting, self.keys, self.group_buffers, schema)
-        keys = [*self.keys, self.pane(clock).alias(_PANE)]
+        keys = [*self.keys, self.pane.alias(_PANE)]
         at = len(self.keys)
         fields = [*schema.fields[:at], StructField(_PANE, LongType()), *schema.fields[at:]]
         made = group_partitions(counting, keys, self.group_buffers, StructType(fields))
-        return made._replace(frame=made.frame.drop(_PANE))
+        return made._replace(without=_PANE)
 
     def _counting(self, frame: DataFrame) -> DataFrame:
         return frame if self.condition is None else frame.filter(self.condition)

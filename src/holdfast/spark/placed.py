@@ -21,6 +21,8 @@ from typing import Any
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 
+from holdfast.spark.prepared import frame_of, rdd_of
+
 __all__ = ["Placer", "pruned", "task_host", "task_partition"]
 
 logger = logging.getLogger("holdfast.spark")
@@ -134,10 +136,8 @@ class Placer:
         Without hosts all may run anywhere. Tasks find the number of their partition under the
         name of the stage: with :func:`task_partition`.
         """
-        rdd = self._placed(frame._jdf.queryExecution().toRdd(), hosts, stage)
-        session = frame.sparkSession
-        made = session._jsparkSession.internalCreateDataFrame(rdd, frame._jdf.schema(), False)
-        return DataFrame(made, session)
+        rdd = self._placed(rdd_of(frame), hosts, stage)
+        return frame_of(frame.sparkSession, rdd, frame._jdf.schema())
 
     def indexes(self, hosts: Sequence[str | None]) -> Any:
         """An RDD of one number per partition (its own index), each on its host."""
@@ -183,8 +183,7 @@ def task_partition(stage: str) -> int:
 
 def pruned(frame: DataFrame, rdd: Any, first: int, end: int) -> DataFrame:
     """A DataFrame of some partitions of an RDD that has the rows of ``frame``."""
-    session = frame.sparkSession
-    context = session.sparkContext
+    context = frame.sparkSession.sparkContext
     jvm: Any = context._jvm
     gateway: Any = context._gateway
     arguments = gateway.new_array(jvm.java.lang.Object, 2)
@@ -192,8 +191,7 @@ def pruned(frame: DataFrame, rdd: Any, first: int, end: int) -> DataFrame:
     between = _classes(context)[_BETWEEN].newInstance(arguments)
     tag = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Object()
     part = jvm.org.apache.spark.rdd.PartitionPruningRDD(rdd, between, tag)
-    made = session._jsparkSession.internalCreateDataFrame(part, frame._jdf.schema(), False)
-    return DataFrame(made, session)
+    return frame_of(frame.sparkSession, part, frame._jdf.schema())
 
 
 def _classes(context: SparkContext) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from holdfast.errors import InternalError
 from holdfast.operators.base import Clock, Operator
 from holdfast.spark.pacing import Shape
-from holdfast.spark.preaggregate import Preaggregated
+from holdfast.spark.preaggregate import Grouped
 from holdfast.state.hashing import partition_sql
 from holdfast.state.schema import HASH
 
@@ -45,9 +45,13 @@ class Plan(ABC):
         """A frame that needs all columns that the operator does, for rows of a port."""
         return self.lift(frame, first=False, port=port)
 
-    def preaggregate(self, frame: DataFrame, clock: Clock) -> Preaggregated:
-        """The same, grouped, for an epoch of these times."""
-        del frame, clock
+    def at(self, clock: Clock) -> None:
+        """Have frames that depend on the time go by that of an epoch, those made before as well."""
+        del clock
+
+    def preaggregate(self, frame: DataFrame) -> Grouped:
+        """The same, grouped."""
+        del frame
         raise InternalError(f"rows for {self.operator.id!r} can't be grouped")
 
     def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:

@@ -12,19 +12,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.types import StructType
 from pyspark.sql.window import WindowSpec
 
 from holdfast.errors import InternalError
+from holdfast.spark.prepared import frame_of, prepared, scala_object
 from holdfast.spark.trees import each, nodes
 
-__all__ = ["Preaggregated", "first_of_partitions", "group_partitions"]
+__all__ = [
+    "Grouped",
+    "Preaggregated",
+    "first_of_partitions",
+    "group_partitions",
+    "preaggregated",
+]
 
 _LIMIT = "WindowGroupLimit"
 _RANK = "_holdfast_rank"
 _REQUIREMENT = "requiredChildDistributionExpressions"
+
+
+class Grouped(NamedTuple):
+    """Rows grouped within each partition: a physical plan that isn't ready to run yet."""
+
+    plan: Any
+    schema: Any
+    analyzed: Any
+    """The logical plan that it was made of."""
+    without: str = ""
+    """A column that only groups."""
 
 
 class Preaggregated(NamedTuple):
@@ -37,7 +55,7 @@ class Preaggregated(NamedTuple):
 
 def group_partitions(
     batch: DataFrame, keys: Sequence[Column], aggregates: Sequence[Column], schema: StructType
-) -> Preaggregated:
+) -> Grouped:
     """``batch.groupBy(*keys).agg(*aggregates)``, of the given schema, within each partition.
 
     The result's plan is fixed here: it must be used with the session's settings of this moment, in
@@ -45,13 +63,15 @@ def group_partitions(
     """
     groups = batch.groupBy(*keys).agg(*aggregates)
     jvm: Any = batch.sparkSession._jvm
-    none = _scala_object(jvm.scala, "None")
+    none = scala_object(jvm, "scala.None")
     plan = _without_requirement(groups._jdf.queryExecution().sparkPlan(), none)
     # Spark would promise for some columns that they hold no nulls; lifted ones promise nothing.
-    return _executed(plan, groups, groups._jdf.sparkSession().parseDataType(schema.json()))
+    execution = groups._jdf.queryExecution()
+    columns = groups._jdf.sparkSession().parseDataType(schema.json())
+    return Grouped(plan, columns, execution.analyzed())
 
 
-def first_of_partitions(rows: DataFrame, window: WindowSpec, n: int) -> Preaggregated:
+def first_of_partitions(rows: DataFrame, window: WindowSpec, n: int) -> Grouped:
     """The first n rows of each group of a window, in its order, within each partition.
 
     That is the lower half of what Spark plans for rows whose ``row_number()`` is at most n.
@@ -62,22 +82,16 @@ def first_of_partitions(rows: DataFrame, window: WindowSpec, n: int) -> Preaggre
     limits = [node for node in nodes(whole) if node.nodeName() == _LIMIT]
     if not limits or limits[-1].output().size() != schema.size():
         raise InternalError(f"Spark's plan for the first {n} rows of a group has another form")
-    return _executed(limits[-1], rows, schema)
+    return Grouped(limits[-1], schema, ranked._jdf.queryExecution().analyzed())
 
 
-def _executed(plan: Any, frame: DataFrame, schema: Any) -> Preaggregated:
-    """The rows of a plan that Spark has not yet prepared for execution."""
-    session = frame._jdf.sparkSession()
-    jvm: Any = frame.sparkSession._jvm
-    preparing = _scala_object(jvm.org.apache.spark.sql.execution, "QueryExecution")
-    none = _scala_object(jvm.scala, "None")
-    plan = preparing.prepareForExecution(preparing.preparations(session, none, False), plan)
-    made = session.internalCreateDataFrame(plan.execute(), schema, False)
-    return Preaggregated(DataFrame(made, frame.sparkSession), lambda: _rows_into(plan))
-
-
-def _scala_object(package: Any, name: str) -> Any:
-    return getattr(getattr(package, f"{name}$"), "MODULE$")
+def preaggregated(session: SparkSession, grouped: Grouped) -> Preaggregated:
+    """The groups as rows."""
+    plan = prepared(session, grouped.plan)
+    frame = frame_of(session, plan.execute(), grouped.schema)
+    if grouped.without:
+        frame = frame.drop(grouped.without)
+    return Preaggregated(frame, lambda: _rows_into(plan))
 
 
 def _without_requirement(plan: Any, none: Any) -> Any:

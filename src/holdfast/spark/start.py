@@ -31,6 +31,7 @@ from holdfast.spark.epoch import EpochLoop
 from holdfast.spark.executors import send_holdfast
 from holdfast.spark.flow.graph import Graph, Node, build_graph
 from holdfast.spark.flow.reading import readings
+from holdfast.spark.flow.scans import Scans
 from holdfast.spark.flow.slices import as_one, keep_empty
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.local_files import LocalFiles
@@ -305,7 +306,7 @@ def _assemble(
 
     loop = EpochLoop(
         graph,
-        reading,
+        Scans(spark, reading),
         ledger,
         storage,
         log.claim_number,

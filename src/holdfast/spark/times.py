@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.types import TimestampNTZType
 
+from holdfast.operators.base import Clock
+from holdfast.spark.prepared import scala_object
 from holdfast.types import quoted
 
 if TYPE_CHECKING:
     from holdfast.stream import Stream
 
-__all__ = ["changing", "event_micros"]
+__all__ = ["Changing", "event_micros"]
 
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
@@ -31,11 +36,44 @@ def event_micros(source: Stream) -> Column | None:
     return micros - F.lit(1) if mark.is_end else micros
 
 
-def changing(number: int, any_number: Column) -> Column:
-    """A number that may be another in the next epoch.
+class Changing:
+    """A number in Spark's expressions that each epoch sets anew, of its times.
 
-    Spark writes numbers into the code that it generates, and would compile it anew for every one. An
-    array it hands to the code, as long as it doesn't see which element is asked for.
+    Spark writes numbers into the code that it generates, and would compile it for every one. An array
+    it hands to the code, as long as it doesn't see which element is asked for. The array stays the
+    same object, in whatever plans are made of the expression: so plans can be used again as well.
     """
-    zero = any_number.bitwiseAND(F.lit(0)).cast("int")
-    return F.get(F.array(F.lit(number).cast("long")), zero)
+
+    def __init__(self, of: Callable[[Clock], int]) -> None:
+        self._of = of
+
+    def at(self, clock: Clock) -> None:
+        """Let it be the number of an epoch, for jobs that start from now on."""
+        self._array.setLong(0, self._of(clock))
+
+    def column(self, any_number: Column) -> Column:
+        """The number, for rows that have some other number."""
+        jvm = _jvm()
+        kind = jvm.org.apache.spark.sql.types.ArrayType(_long_type(jvm), False)
+        literal = jvm.org.apache.spark.sql.catalyst.expressions.Literal(self._array, kind)
+        array = Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(literal))
+        return F.get(array, any_number.bitwiseAND(F.lit(0)).cast("int"))
+
+    @cached_property
+    def _array(self) -> Any:
+        context = SparkContext._active_spark_context
+        assert context is not None
+        gateway: Any = context._gateway
+        jvm = _jvm()
+        arrays = jvm.org.apache.spark.sql.catalyst.expressions.UnsafeArrayData
+        return arrays.fromPrimitiveArray(gateway.new_array(jvm.long, 1))
+
+
+def _jvm() -> Any:
+    context = SparkContext._active_spark_context
+    assert context is not None
+    return context._jvm
+
+
+def _long_type(jvm: Any) -> Any:
+    return scala_object(jvm, "org.apache.spark.sql.types.LongType")

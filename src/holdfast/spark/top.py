@@ -13,10 +13,10 @@ from pyspark.sql.window import WindowSpec
 from holdfast.operators.arriving import TAG
 from holdfast.operators.base import Clock
 from holdfast.operators.top import TopOperator
-from holdfast.spark.preaggregate import Preaggregated, first_of_partitions
+from holdfast.spark.preaggregate import Grouped, first_of_partitions
 from holdfast.spark.process import event_times
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
-from holdfast.spark.times import changing, event_micros
+from holdfast.spark.times import Changing, event_micros
 from holdfast.state.schema import HASH
 from holdfast.types import quoted
 
@@ -28,6 +28,7 @@ __all__ = ["TopPlan", "plan_top"]
 _LATE = "_holdfast_late"
 # With more rows per key there is little to leave out.
 _MOST = 10
+_NEVER = -(1 << 63)
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,14 @@ class TopPlan(RowPlan):
         latest = top.event_time is None or top.order[0] == (top.event_time.column, True)
         return top.n <= _MOST and top.expires is None and latest
 
-    def preaggregate(self, frame: DataFrame, clock: Clock) -> Preaggregated:
+    def at(self, clock: Clock) -> None:
+        """See :meth:`Plan.at`."""
+        self._bound.at(clock)
+
+    def preaggregate(self, frame: DataFrame) -> Grouped:
         """Of each key the first rows of each partition, and all that may be late."""
-        rows = self.lift(frame, first=False).withColumn(_LATE, self._late(clock))
-        made = first_of_partitions(rows, self._window, self.top.n)
-        return made._replace(frame=made.frame.drop(_LATE))
+        rows = self.lift(frame, first=False).withColumn(_LATE, self._late())
+        return first_of_partitions(rows, self._window, self.top.n)._replace(without=_LATE)
 
     @cached_property
     def _window(self) -> WindowSpec:
@@ -65,13 +69,22 @@ class TopPlan(RowPlan):
         )
         return Window.partitionBy(HASH, *keys, _LATE).orderBy(*order)
 
-    def _late(self, clock: Clock) -> Column:
+    def _late(self) -> Column:
         """A number of its own for every row that may be late, so that each is the first of a group."""
         nothing = F.lit(None).cast("long")
-        if self.time is None or clock.late_ms is None:
+        if self.time is None:
             return nothing
-        bound = (clock.late_ms - self.top.lateness_ms + 1) * 1000
-        return F.when(self.time <= changing(bound, self.time), F.col(TAG)).otherwise(nothing)
+        return F.when(self.time <= self._bound.column(self.time), F.col(TAG)).otherwise(nothing)
+
+    @cached_property
+    def _bound(self) -> Changing:
+        """Up to when a row may be late, in µs."""
+
+        def bound(clock: Clock) -> int:
+            late = clock.late_ms
+            return _NEVER if late is None else (late - self.top.lateness_ms + 1) * 1000
+
+        return Changing(bound)
 
 
 def plan_top(id: str, stream: TopStream) -> TopPlan:  # noqa: A002 - the operator's word for it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 
 from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
-from holdfast.operators.base import Clock
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.session.function import WindowFunctionOperator
 from holdfast.operators.session.operator import SessionOperator
@@ -30,7 +28,7 @@ from holdfast.operators.window.spec import (
 from holdfast.spark.lift import AggregatePlan, Lifted, hash_and_keys, resolve_aggregates
 from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.shipping import send_along
-from holdfast.spark.times import changing, event_micros
+from holdfast.spark.times import Changing, event_micros
 from holdfast.spark.types import arrow_type
 from holdfast.types import parse_schema
 
@@ -59,10 +57,11 @@ def plan_window(
     keys = hash_and_keys(lifted.keys, None) if lifted.keys else (_no_hash(),)
     of_row = [time.alias(TIME), F.lit(1).cast("long").alias(COUNT)]
     of_group = [F.max(time).alias(TIME), F.count(F.lit(1)).alias(COUNT)]
-    group_pane = None
+    group_pane = bound = None
     if isinstance(operator, SessionOperator):
         of_row, of_group = [time.alias(PANE), *of_row], [F.min(time).alias(PANE), *of_group]
-        group_pane = partial(_session_pane, time, operator)
+        bound = Changing(lambda clock: operator.late_us(clock) or 0)
+        group_pane = _session_pane(time, operator.gap_ms, bound)
     else:
         keys = (*keys, pane.alias(PANE))
     return AggregatePlan(
@@ -72,6 +71,7 @@ def plan_window(
         (*of_group, *groups),
         condition=None if micros is None else micros.isNotNull(),
         pane=group_pane,
+        bound=bound,
     )
 
 
@@ -149,11 +149,10 @@ def _pane(micros: Column, window: WindowSpec) -> Column:
     return F.lit(0).cast("long")
 
 
-def _session_pane(micros: Column, operator: SessionOperator, clock: Clock) -> Column:
+def _session_pane(micros: Column, gap_ms: int, bound: Changing) -> Column:
     """Rows of a key in one pane are in one session, and all of them or none are late."""
-    bound = operator.late_us(clock)
-    since = micros - changing(0 if bound is None else bound, micros) - F.lit(1)
-    return since - F.pmod(since, F.lit(operator.gap_ms * 1000))
+    since = micros - bound.column(micros) - F.lit(1)
+    return since - F.pmod(since, F.lit(gap_ms * 1000))
 
 
 def _no_hash() -> Column:

@@ -26,9 +26,13 @@ from holdfast.spark.flow.emit import EmitOperator
 from holdfast.spark.flow.emitting import emit_rows
 from holdfast.spark.flow.graph import Feed, Graph, Node
 from holdfast.spark.flow.loop import read_loop
+from holdfast.spark.flow.repeated import Repeated
+from holdfast.spark.flow.scans import SourceRows
 from holdfast.spark.handed import OUTPUT, handed_schema, struct_name
 from holdfast.spark.pacing import Shape
 from holdfast.spark.placed import Placer, task_host, task_partition
+from holdfast.spark.preaggregate import Grouped, preaggregated
+from holdfast.spark.prepared import frame_of, rdd_of
 from holdfast.spark.task import BRANCH, TaskSpec, work_through
 from holdfast.spark.types import spark_schema
 from holdfast.types import quoted
@@ -67,8 +71,8 @@ class EpochJob:
     """Builds the job of an attempt at an epoch."""
 
     graph: Graph
-    sources: Sequence[DataFrame]
-    """The rows of each source."""
+    sources: Sequence[SourceRows]
+    repeated: Repeated
     parts: dict[str, NodeJob]
     session: SparkSession
     placer: Placer
@@ -87,8 +91,8 @@ class EpochJob:
             if node.feeds:
                 self._results[node.id] = self._shared(result, node)
             else:
-                ends.append(result._jdf)
-        return reduce(lambda a, b: a.union(b), ends).queryExecution().toRdd()
+                ends.append(result)
+        return rdd_of(reduce(lambda a, b: a.unionAll(b), ends))
 
     def _run(self, part: NodeJob) -> DataFrame:
         node, plan = part.node, part.node.plan
@@ -112,27 +116,46 @@ class EpochJob:
 
     def _lifted(self, part: NodeJob) -> DataFrame:
         """The rows of all feeds of all ports, as the operator takes them."""
-        plan, frames = part.node.plan, []
+        part.node.plan.at(part.clock)
+        frames = []
         several = _has_branches(part.node)
         for port, feeds in enumerate(part.node.ports):
             for branch, feed in enumerate(feeds):
-                frame = self._frame(feed)
-                if part.shape.preaggregate:
-                    grouped = plan.preaggregate(frame, part.clock)
-                    part.source_rows.append(grouped.source_rows)
-                    frame = grouped.frame
-                else:
-                    # What comes before all other rows comes by one feed only.
-                    first = self.first and not branch
-                    frame = plan.lift(frame, first=first, port=port)
+                frame = self._arriving(part, feed, port, branch)
                 if several:
                     frame = frame.withColumn(BRANCH, F.lit(branch).cast("byte"))
                 frames.append(frame)
         return reduce(lambda a, b: a.unionAll(b), frames)
 
+    def _arriving(self, part: NodeJob, feed: Feed, port: int, branch: int) -> DataFrame:
+        """The rows of one feed, as the operator takes them."""
+        plan, source = part.node.plan, None
+        if feed.source is not None and not feed.steps:
+            source = self.sources[feed.source]
+        # What comes before all other rows comes by one feed only.
+        first = self.first and not branch
+
+        def grouped() -> Grouped:
+            return plan.preaggregate(self._frame(feed))
+
+        def lifted() -> DataFrame:
+            return plan.lift(self._frame(feed), first=first, port=port)
+
+        key = (part.node.id, port, branch, first)
+        scan = None if source is None else source.scan
+        if part.shape.preaggregate:
+            if scan is None:
+                groups = grouped()
+            else:
+                groups = self.repeated.grouped(key, self.session, scan, grouped)
+            made = preaggregated(self.session, groups)
+            part.source_rows.append(made.source_rows)
+            return made.frame
+        return lifted() if scan is None else self.repeated.lifted(key, self.session, scan, lifted)
+
     def _frame(self, feed: Feed) -> DataFrame:
         if feed.source is not None:
-            frame = self.sources[feed.source]
+            frame = self.sources[feed.source].frame
         elif feed.loop:
             frame = self._fed_back(self.parts[feed.node])
         else:
@@ -179,10 +202,9 @@ def _has_branches(node: Node) -> bool:
 
 def _planned(frame: DataFrame) -> tuple[DataFrame, int]:
     """The same rows with their plan made, once for whoever reads them, and in how many partitions."""
-    rdd = frame._jdf.queryExecution().toRdd()
-    session = frame.sparkSession
-    made = session._jsparkSession.internalCreateDataFrame(rdd, frame._jdf.schema(), False)
-    return DataFrame(made, session), int(rdd.getNumPartitions())
+    rdd = rdd_of(frame)
+    made = frame_of(frame.sparkSession, rdd, frame._jdf.schema())
+    return made, int(rdd.getNumPartitions())
 
 
 def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> ArrowFunction:

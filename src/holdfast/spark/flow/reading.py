@@ -18,7 +18,7 @@ from holdfast.spark.flow.graph import Graph
 from holdfast.spark.trees import each, nodes
 from holdfast.types import quoted
 
-__all__ = ["Reading", "readings"]
+__all__ = ["Reading", "readings", "without_rows"]
 
 _LEAF = "LogicalRDD"
 
@@ -60,7 +60,7 @@ def readings(graph: Graph) -> list[Reading]:
 
 
 def _used(graph: Graph, number: int, source: DataFrame) -> tuple[str, ...]:
-    blank = _without_rows(source)
+    blank = without_rows(source)
     used: set[str] = set()
     for node in graph.nodes:
         for port, feeds in enumerate(node.ports):
@@ -76,7 +76,8 @@ def _used(graph: Graph, number: int, source: DataFrame) -> tuple[str, ...]:
     return tuple(name for name in names if name in used) or (names[0],)
 
 
-def _without_rows(source: DataFrame) -> DataFrame:
+def without_rows(source: DataFrame) -> DataFrame:
+    """A frame with the columns of another, no rows, and an RDD for its plan."""
     session = source.sparkSession
     empty = session.sparkContext._jsc.emptyRDD().rdd()
     made = session._jsparkSession.internalCreateDataFrame(empty, source._jdf.schema(), False)

@@ -1,0 +1,101 @@
+"""Plans that are made once: an epoch puts its own scan in the place of the last one's.
+
+Most of what Spark does for an epoch before its first task runs is to analyse, optimise and plan how rows
+reach an operator, with the same result every time. So that result is kept, as a chain of physical steps
+above the scan of a source, and set upon the scan of each epoch.
+
+Not every plan is the same every time: one may hold the time of day, random seeds or the result of a
+subquery, or have more leaves than the scan. Such plans are made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.spark.preaggregate import Grouped
+from holdfast.spark.prepared import java_class, sequence, staged
+
+__all__ = ["Repeated"]
+
+_STEPS = {
+    "FilterExec",
+    "HashAggregateExec",
+    "ObjectHashAggregateExec",
+    "ProjectExec",
+    "SortAggregateExec",
+    "SortExec",
+    "WindowGroupLimitExec",
+}
+_PASSING = ("CURRENT_LIKE", "EXPRESSION_WITH_RANDOM_SEED", "PLAN_EXPRESSION")
+
+
+class _Lifted(NamedTuple):
+    logical: Any
+    chain: list[Any]
+    """The steps above the scan, from the top."""
+
+
+class _Groups(NamedTuple):
+    grouped: Grouped
+    chain: list[Any]
+
+
+class Repeated:
+    """The plans of one query."""
+
+    def __init__(self) -> None:
+        self._lifted: dict[Hashable, _Lifted] = {}
+        self._groups: dict[Hashable, _Groups] = {}
+
+    def lifted(
+        self, key: Hashable, session: SparkSession, scan: Any, make: Callable[[], DataFrame]
+    ) -> DataFrame:
+        """What ``make`` made of an earlier scan, made of this one."""
+        known = self._lifted.get(key)
+        if known is not None:
+            return staged(session, known.logical, _on(session, known.chain, scan))
+        frame = make()
+        execution = frame._jdf.queryExecution()
+        chain = _chain(session, execution.sparkPlan(), scan, execution.analyzed())
+        if chain is not None:
+            self._lifted[key] = _Lifted(execution.analyzed(), chain)
+        return frame
+
+    def grouped(
+        self, key: Hashable, session: SparkSession, scan: Any, make: Callable[[], Grouped]
+    ) -> Grouped:
+        """The same for groups."""
+        known = self._groups.get(key)
+        if known is not None:
+            return known.grouped._replace(plan=_on(session, known.chain, scan))
+        made = make()
+        chain = _chain(session, made.plan, scan, made.analyzed)
+        if chain is not None:
+            self._groups[key] = _Groups(made, chain)
+        return made
+
+
+def _on(session: SparkSession, chain: list[Any], scan: Any) -> Any:
+    plan = scan
+    for step in reversed(chain):
+        plan = step.withNewChildren(sequence(session._jvm, [plan]))
+    return plan
+
+
+def _chain(session: SparkSession, plan: Any, scan: Any, analyzed: Any) -> list[Any] | None:
+    """The steps of a plan above a scan; None if they may be others the next time."""
+    jvm: Any = session._jvm
+    patterns = java_class(jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    if any(analyzed.containsPattern(getattr(patterns, name)()) for name in _PASSING):
+        return None
+    chain: list[Any] = []
+    wanted = scan.id()
+    while plan.id() != wanted:
+        if plan.getClass().getSimpleName() not in _STEPS:
+            return None
+        chain.append(plan)
+        plan = plan.children().head()
+    return chain
