@@ -10,6 +10,7 @@ one), in the same generated code as the steps before them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -91,7 +92,8 @@ def preaggregated(session: SparkSession, grouped: Grouped) -> Preaggregated:
     frame = frame_of(session, plan.execute(), grouped.schema)
     if grouped.without:
         frame = frame.drop(grouped.without)
-    return Preaggregated(frame, lambda: _rows_into(plan))
+    # Asked more than once, and each time some calls to the JVM.
+    return Preaggregated(frame, cache(lambda: _rows_into(plan)))
 
 
 def _without_requirement(plan: Any, none: Any) -> Any:
