@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.errors import StateLostError
+from holdfast.errors import CorruptionError, StateLostError
 from holdfast.recovery.opener import RunOpener, local_path
+from holdfast.recovery.stored_copy import copy_path
 from holdfast.recovery.storing import store_run
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.local import LocalRun, write_local
@@ -83,12 +84,95 @@ def test_many_keys_are_worth_a_fetch_and_the_next_worker_finds_the_file(
 ) -> None:
     run, storage, _ = stored
     opener = RunOpener(tmp_path, storage, touching=1000)
-    assert isinstance(opener.open(run), LocalRun)
+    opener.open(run)
     assert opener.fetched == [run.name]
     opener.keep_only(())
     found = RunOpener(tmp_path, MemoryStorage("empty"), own_claim=9).open(run)
     blocks = [found.block(index) for index in range(len(found.blocks))]
     assert pa.Table.from_batches(blocks).equals(rows)
+
+
+def test_a_copy_has_the_stored_bytes_and_is_read_without_storage(
+    stored: tuple[Run, LocalStorage, Path], rows: pa.Table, tmp_path: Path
+) -> None:
+    run, storage, _ = stored
+    assert run.stored is not None
+    opener = RunOpener(tmp_path, storage)
+    opener.copy(run)
+    assert opener.fetched == [run.name]
+    assert copy_path(tmp_path, run.name).read_bytes() == storage.get(run.stored.object)
+    opener.keep_only(())
+    empty = RunOpener(tmp_path, MemoryStorage("empty"), touching=1)
+    found = empty.open(run)
+    assert pa.Table.from_batches(found.blocks_at(range(len(found.blocks)))).equals(rows)
+    assert (empty.fetched, empty.fetched_bytes, empty.local_bytes) == ([], 0, run.size_bytes)
+    assert empty.copy(run) is found
+
+
+def test_a_copy_is_decoded_without_storage_and_gives_way_to_the_local_form(
+    stored: tuple[Run, LocalStorage, Path], rows: pa.Table, tmp_path: Path
+) -> None:
+    run, storage, _ = stored
+    RunOpener(tmp_path, storage).copy(run)
+    opener = RunOpener(tmp_path, MemoryStorage("empty"))
+    found = opener.fetch(run)
+    assert isinstance(found, LocalRun)
+    assert pa.Table.from_batches(found.blocks_at(range(len(found.blocks)))).equals(rows)
+    assert not opener.fetched
+    assert not copy_path(tmp_path, run.name).exists()
+    assert opener.open(run) is opener.copy(run) is found
+
+
+def test_bytes_that_storage_got_wrong_are_no_copy(
+    stored: tuple[Run, LocalStorage, Path], tmp_path: Path
+) -> None:
+    run, storage, _ = stored
+    assert run.stored is not None
+    data = bytearray(storage.get(run.stored.object))
+    data[len(data) // 3] ^= 1
+    wrong = MemoryStorage("wrong")
+    wrong.put(run.stored.object, bytes(data))
+    with pytest.raises(CorruptionError, match="block"):
+        RunOpener(tmp_path, wrong).copy(run)
+    with pytest.raises(CorruptionError, match="there is no object"):
+        RunOpener(tmp_path, MemoryStorage("none")).copy(run)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("damage", ["block", "length", "footer"])
+def test_a_copy_that_went_bad_is_replaced(
+    stored: tuple[Run, LocalStorage, Path], tmp_path: Path, damage: str
+) -> None:
+    run, storage, _ = stored
+    RunOpener(tmp_path, storage).copy(run)
+    RunOpener(tmp_path, storage).keep_only(())
+    path = copy_path(tmp_path, run.name)
+    data = bytearray(path.read_bytes())
+    data[{"block": len(data) // 3, "length": 0, "footer": -9}[damage]] ^= 1
+    path.write_bytes(data[:-1] if damage == "length" else data)
+    opener = RunOpener(tmp_path, storage, touching=1000)
+    opened = opener.open(run)
+    if damage == "block":
+        # Nobody looks at all of it when it is opened.
+        with pytest.raises(CorruptionError, match="block"):
+            list(opened.blocks_at(range(len(opened.blocks))))
+        assert opener.drop_bad() == [run.name]
+        opened = opener.open(run)
+    assert opener.fetched == [run.name]
+    assert sum(len(block) for block in opened.blocks_at(range(len(opened.blocks)))) == ROWS
+
+
+def test_a_deleted_run_has_no_file_of_either_form(
+    stored: tuple[Run, LocalStorage, Path], tmp_path: Path
+) -> None:
+    run, storage, _ = stored
+    opener = RunOpener(tmp_path, storage)
+    opener.copy(run)
+    opener.delete(run.name)
+    assert not copy_path(tmp_path, run.name).exists()
+    opener.fetch(run)
+    opener.delete(run.name)
+    assert not local_path(tmp_path, run.name).exists()
 
 
 def test_a_file_with_other_rows_is_not_the_run(

@@ -9,10 +9,22 @@ import pyarrow as pa
 import pytest
 
 from holdfast.recovery.opener import local_path
-from holdfast.spark.survey import leave_mark, probe, remove_marks, see_marks, survey, tidy
+from holdfast.recovery.stored_copy import copy_path, write_copy
+from holdfast.recovery.storing import store_run
+from holdfast.spark.survey import (
+    decode_runs,
+    fetch_runs,
+    leave_mark,
+    probe,
+    remove_marks,
+    see_marks,
+    survey,
+    tidy,
+)
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.local import write_local
 from holdfast.state.run import Run
+from holdfast.storage import MemoryStorage
 
 ROWS = pa.table(
     {"hash": pa.array([1, 2], pa.uint64()), "word": ["a", "b"]},
@@ -37,6 +49,49 @@ def test_what_earlier_claims_have_is_taken_over_and_the_rest_goes(tmp_path: Path
     assert [path.name for path in (tmp_path / "5").iterdir()] == [f"{kept.name}.run"]
     # A driver with a higher claim may be at work there.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["5", "8"]
+
+
+def stored_run(storage: MemoryStorage, name: str, claim_folder: Path) -> Run:
+    """A run of which the folder has a copy of the stored form only."""
+    run = store_run(storage, run_of(claim_folder, name), [ROWS], ROWS.schema)
+    local_path(claim_folder, name).unlink()
+    write_copy(run, storage, copy_path(claim_folder, name))
+    return run
+
+
+def test_copies_of_stored_runs_are_taken_over_as_well(tmp_path: Path) -> None:
+    storage = MemoryStorage("ck")
+    kept, bad = (stored_run(storage, name, tmp_path / "3") for name in ("3-1-0-a", "3-1-0-b"))
+    copy_path(tmp_path / "3", bad.name).write_bytes(b"nonsense")
+    found = survey(tmp_path, 5, {run.name: run for run in (kept, bad)})
+    assert (found.runs, found.error) == ((kept.name,), "")
+    assert [path.name for path in (tmp_path / "5").iterdir()] == [f"{kept.name}.parquet"]
+
+
+def test_runs_are_fetched_as_they_are_and_decoded_some_at_a_time(tmp_path: Path) -> None:
+    storage = MemoryStorage("ck")
+    runs = [stored_run(storage, f"3-{n}-0-a", tmp_path / "written") for n in range(3)]
+    folder = tmp_path / "here"
+    assert fetch_runs(folder, storage, runs, 3).runs == tuple(run.name for run in runs)
+    assert all(copy_path(folder, run.name).exists() for run in runs)
+    empty = MemoryStorage("empty")
+    decoded = []
+    while some := decode_runs(folder, empty, runs, 3, most_bytes=1).runs:
+        decoded.append(some)
+    assert decoded == [(run.name,) for run in runs]
+    assert sorted(path.name for path in folder.glob("3-*") if path.suffix != ".lock") == [
+        f"{run.name}.run" for run in runs
+    ]
+
+
+def test_a_run_that_cannot_be_fetched_is_named_and_the_others_are_there(tmp_path: Path) -> None:
+    storage = MemoryStorage("ck")
+    good, gone = (stored_run(storage, name, tmp_path / "3") for name in ("3-1-0-a", "3-1-0-b"))
+    assert gone.stored is not None
+    storage.delete([gone.stored.object])
+    found = fetch_runs(tmp_path / "here", storage, [gone, good], 3)
+    assert found.runs == (good.name,)
+    assert gone.name in found.error
 
 
 def test_a_folder_that_is_not_there_yet_is_tried_and_not_made(tmp_path: Path) -> None:

@@ -68,15 +68,15 @@ class SplitLab(Lab):
         return {name.partition(":")[0] for name in self._hdfs._nodes()}
 
     def local_files(self, host: str, pipeline: str) -> dict[str, int]:
-        """A pipeline's runs on a host's disk, with their sizes."""
+        """A pipeline's runs on a host's disk, in either form, with their sizes."""
         found = {}
         # os.walk passes over folders that vanish: those of older claims do.
         for folder, _, names in os.walk(self.disk(host) / pipeline):
             for name in names:
-                if name.endswith(".run"):
+                if name.endswith((".run", ".parquet")):
                     with contextlib.suppress(FileNotFoundError):
                         size = (Path(folder) / name).stat().st_size
-                        found[name.removesuffix(".run")] = size
+                        found[name.rpartition(".")[0]] = size
         return found
 
     def has_runs(self, host: str, pipeline: str, names: Iterable[str]) -> bool:

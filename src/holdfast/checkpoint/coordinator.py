@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,6 +38,7 @@ __all__ = ["CheckpointEvent", "Coordinator", "Publisher", "StoreResult", "Storer
 logger = logging.getLogger("holdfast.checkpoint")
 
 _LIST_EVERY = 100
+_AT_ONCE = 8
 # A writer that is this late is dead.
 _LEFT_ALONE_S = 3600.0
 
@@ -156,14 +158,16 @@ class Coordinator:
 
     def _write(self, snapshot: Snapshot, began: float) -> Checkpoint:
         failpoint("checkpoint.start")
-        stored = self.storer.store(snapshot.version, snapshot.clock)
-        failpoint("checkpoint.after_store")
-        # Also after an error: what was stored is not stored again by the next attempt.
-        self.ledger.install(stored.changes)
-        if stored.error is not None:
-            raise stored.error
+        with ThreadPoolExecutor(1) as beside:
+            position = beside.submit(self._store_position, snapshot.position)
+            stored = self.storer.store(snapshot.version, snapshot.clock)
+            failpoint("checkpoint.after_store")
+            # Also after an error: what was stored is not stored again by the next attempt.
+            self.ledger.install(stored.changes)
+            if stored.error is not None:
+                raise stored.error
+            spark = position.result()
         version = snapshot.version.apply(stored.changes)
-        spark = self._store_position(snapshot.position)
         for sink, outputs in snapshot.staged.items():
             self.sinks[sink].pre_commit(outputs)
         failpoint("checkpoint.after_pre_commit")
@@ -213,16 +217,20 @@ class Coordinator:
 
     def _store_position(self, position: Mapping[str, bytes]) -> dict[str, str]:
         """Store Spark's files under their content's name; what the last entry has is not repeated."""
-        known, self._blobs = self._blobs, {}
-        named = {}
+        known, named, new = {}, {}, {}
         for path, data in position.items():
             digest = hashlib.sha256(data).hexdigest()[:40]
-            name = known.get(digest) or self._blobs.get(digest)
+            name = self._blobs.get(digest)
             if name is None:
                 # With the entry's number a name is never used again, even for the same content.
                 name = f"blobs/{self.log.claim_number}-{self.log.last_number + 1}-{digest}"
-                self.storage.put(name, data)
-            self._blobs[digest] = named[path] = name
+                new[name] = data
+            known[digest] = named[path] = name
+        # At once: they are small, and each waits for the storage.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for stored in [pool.submit(self.storage.put, *blob) for blob in new.items()]:
+                stored.result()
+        self._blobs = known
         return named
 
     def _failed(self, epoch: int, began: float, error: Exception) -> None:

@@ -1,8 +1,12 @@
 """Opens runs from the nearest tier that holds them.
 
-This host's disk first. What is missing or bad there comes from checkpoint storage, checked block by
-block (invariant 10): as a whole, and kept, so that the next task on this host finds it; or, if
-only few keys are wanted and nobody should wait for the rest, block by block on demand.
+This host's disk first: the local form, or else a *copy* of the stored form, whose blocks are decoded
+as they are used. What is missing or bad there comes from checkpoint storage, checked block by block
+(invariant 10): as a whole, and kept, so that the next task on this host finds it; or, if only few
+keys are wanted and nobody should wait for the rest, block by block on demand.
+
+A copy is there as soon as its bytes are. The local form takes several times as long, for all of it
+has to be decoded and written; so after a loss a host gets copies, and decodes them when it has time.
 """
 
 from __future__ import annotations
@@ -13,10 +17,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from holdfast.errors import CorruptionError, StateLostError
+from holdfast.recovery.stored_copy import copy_path, open_copy, write_copy
 from holdfast.state.blocks import OpenRun
 from holdfast.state.local import LocalRun, LocalRunWriter
 from holdfast.state.run import Run
@@ -30,8 +36,9 @@ logger = logging.getLogger("holdfast.recovery")
 # Memory maps of this worker process, by path. Workers are reused from epoch to epoch, and opening
 # a run again costs more than looking something up in it.
 _open: dict[Path, LocalRun] = {}
-# The same for runs that are read on demand until they are on this host's disk.
+# The same for runs that are read on demand until they are on this host's disk, and for copies.
 _on_demand: dict[Path, StoredRun] = {}
+_copies: dict[Path, StoredRun] = {}
 
 
 class _Counter:
@@ -140,17 +147,36 @@ class RunOpener:
                 self.local_bytes += run.size_bytes
                 self._opened[path] = run
             return known
-        if self.touching is not None and run.stored is not None:
+        if run.stored is None:
+            return self.fetch(run)
+        copied = self._copied(run)
+        if copied is not None:
+            return copied
+        if self.touching is not None:
             stored = _on_demand.get(path) or open_stored(run, self.storage, _read.add)
             if self.touching == 0 or self.touching < len(stored.blocks):
                 _on_demand[path] = stored
                 return stored
+            return self.copy(run)
         return self.fetch(run)
 
     def fetch(self, run: Run) -> LocalRun:
-        """The run, on this host's disk from now on."""
+        """The run in its local form, on this host's disk from now on."""
         path = local_path(self.folder, run.name)
         found = _open[path] = _known(path) or self._mapped(run, path) or self._fetch(run, path)
+        return found
+
+    def copy(self, run: Run) -> OpenRun:
+        """The run in whichever form is on this host's disk; in its stored form if none was."""
+        path = local_path(self.folder, run.name)
+        with _locked(path.with_suffix(".lock")):
+            # Another task of this host may have brought it while this one waited.
+            found: OpenRun | None = _known(path) or self._mapped(run, path) or self._copied(run)
+            if found is None:
+                write_copy(run, self.storage, copy_path(self.folder, run.name), _read.add)
+                self.fetched.append(run.name)
+                found = self._copied(run)
+        assert found is not None
         return found
 
     def keep_only(self, names: Iterable[str]) -> None:
@@ -161,25 +187,51 @@ class RunOpener:
                 del _open[path]
         for path in [p for p in _on_demand if p.parent == self.folder and p not in wanted]:
             del _on_demand[path]
+        copies = {copy_path(self.folder, name) for name in names}
+        for path in [p for p in _copies if p.parent == self.folder]:
+            if path not in copies or not path.exists():
+                del _copies[path]
 
     def delete(self, name: str) -> None:
-        """Delete a run's local file; whoever needs it again gets it from storage."""
-        path = local_path(self.folder, name)
-        _open.pop(path, None)
-        path.unlink(missing_ok=True)
+        """Delete a run's local files; whoever needs it again gets it from storage."""
+        _drop(_open, local_path(self.folder, name))
+        _drop(_copies, copy_path(self.folder, name))
 
     def drop_bad(self) -> list[str]:
         """Delete opened local files that are not what was written; the names of their runs."""
         bad = []
         for path, run in self._opened.items():
             try:
-                open_local(run, path).verify()
+                is_copy = path == copy_path(self.folder, run.name)
+                (open_copy if is_copy else open_local)(run, path).verify()
             except (CorruptionError, FileNotFoundError) as error:
                 logger.warning("local copy of run %s is bad and is deleted: %s", run.name, error)
-                path.unlink(missing_ok=True)
-                _open.pop(path, None)
+                self.delete(run.name)
                 bad.append(run.name)
         return bad
+
+    def _copied(self, run: Run) -> StoredRun | None:
+        """A copy of the run's stored form, if it is on this host's disk and right."""
+        path = copy_path(self.folder, run.name)
+        found = _copies.get(path)
+        if not path.exists():
+            _copies.pop(path, None)
+            return None
+        if found is None:
+            try:
+                found = open_copy(run, path)
+                if self.verify:
+                    found.verify()
+            except CorruptionError as error:
+                logger.warning("copy of run %s is bad and will be replaced: %s", run.name, error)
+                path.unlink(missing_ok=True)
+                return None
+            _copies[path] = found
+            _on_demand.pop(local_path(self.folder, run.name), None)
+        if path not in self._opened:
+            self.local_bytes += run.size_bytes
+            self._opened[path] = run
+        return found
 
     def _mapped(self, run: Run, path: Path) -> LocalRun | None:
         found = self._from_disk(run, path)
@@ -208,7 +260,8 @@ class RunOpener:
             found = self._from_disk(run, path)
             if found is not None:
                 return found
-            stored = open_stored(run, self.storage, _read.add)
+            copied = self._copied(run)
+            stored = copied or open_stored(run, self.storage, _read.add)
             writer = LocalRunWriter(path, stored.schema)
             try:
                 for batch in stored.blocks_at(range(len(stored.blocks))):
@@ -217,7 +270,9 @@ class RunOpener:
             except BaseException:
                 writer.abort()
                 raise
-            self.fetched.append(run.name)
+            if copied is None:
+                self.fetched.append(run.name)
+            _drop(_copies, copy_path(self.folder, run.name))
             return LocalRun.open(path)
 
 
@@ -231,6 +286,12 @@ def _known(path: Path) -> LocalRun | None:
         _open.pop(path, None)
         return None
     return found
+
+
+def _drop(known: dict[Path, Any], path: Path) -> None:
+    """Delete a file, and forget that it was open."""
+    known.pop(path, None)
+    path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

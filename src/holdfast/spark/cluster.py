@@ -32,7 +32,7 @@ from holdfast.spark.hosts import LiveHosts
 from holdfast.spark.placed import Placer
 from holdfast.spark.session import in_background
 from holdfast.spark.site import Placement
-from holdfast.spark.survey import Found, fetch_runs, probe, survey, tidy
+from holdfast.spark.survey import Found, decode_runs, fetch_runs, first_bytes, probe, survey, tidy
 from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import Run
 from holdfast.state.version import Change, Version
@@ -48,6 +48,8 @@ _POLL_S = 0.1
 # An executor that died is started again on its host within seconds, if the host lives.
 _RETURN_S = 30.0
 _FETCH_BYTES = 256 << 20
+# A fraction of a second: epochs need the cores too.
+_DECODE_BYTES = 32 << 20
 _KEEP_RETIRED = 3
 _FAULTS_S = 60.0
 # How far above its share of partitions a host may be.
@@ -90,6 +92,8 @@ class ClusterSite:
         self._executors: frozenset[str] = frozenset()
         self._plan: Plan | None = None
         self._retired: list[tuple[tuple[str, str], ...]] = []
+        self._copying: set[str] = set()
+        """Hosts that may have runs in their stored form only."""
         self._moves: dict[int, str] = {}
         """Partitions that are to be handed over, and to which host."""
         self._unbalanced = False
@@ -189,6 +193,8 @@ class ClusterSite:
             self._holdings.written(changes)
             for host, names in fetched.items():
                 self._holdings.fetched(host, names)
+                if names:
+                    self._copying.add(host)
 
     def retire(self, version: Version, live: set[str]) -> None:
         """Tell the tasks of the next epochs which files may go."""
@@ -323,7 +329,7 @@ class ClusterSite:
         if not missing:
             return 0
         folder, storage, claim = self.folder, self._storage, self._claim
-        shares = [(host, _first_bytes(runs, _FETCH_BYTES)) for host, runs in missing.items()]
+        shares = [(host, first_bytes(runs, _FETCH_BYTES)) for host, runs in missing.items()]
 
         def task(index: int) -> Found:
             return fetch_runs(folder, storage, shares[index][1], claim)
@@ -344,6 +350,26 @@ class ClusterSite:
                 logger.warning("host %s could not fetch runs: %s", result.host, result.error)
                 raise HoldfastError(result.error)
         return sum(map(len, missing.values())) - sum(len(runs) for _, runs in shares)
+
+    def decode_some(self, version: Version) -> bool:
+        """Have hosts decode some of what they have in its stored form; whether there may be more."""
+        with self._lock:
+            runs = tuple(by_urgency(version.runs().values(), self._priorities))
+            hosts = sorted(self._copying & self._present)
+        if not hosts:
+            return False
+        folder, storage, claim = self.folder, self._storage, self._claim
+
+        def task(_: int) -> Found:
+            return decode_runs(folder, storage, runs, claim, _DECODE_BYTES)
+
+        for result in self._on_hosts(hosts, task, "decode runs"):
+            if result.error:
+                raise HoldfastError(f"host {result.host} could not decode runs: {result.error}")
+            if not result.runs:
+                with self._lock:
+                    self._copying.discard(result.host)
+        return bool(self._copying)
 
     def give_up(self) -> None:
         """Nobody needs this site any more: end what runs on hosts, and wait for none."""
@@ -437,6 +463,7 @@ class ClusterSite:
             logger.info("host %s has %d of %d runs", result.host, len(result.runs), len(runs))
             self._holdings.looked(result.host, runs, frozenset(result.runs))
             self._present |= {result.host}
+            self._copying.add(result.host)
         return found
 
     def _on_hosts(
@@ -459,14 +486,3 @@ def _raise_bad(found: Iterable[Found]) -> None:
             f"local_dir can't be used on every host: {'; '.join(bad)}",
             hint="local_dir must be a folder on each host's own disk that executors can write",
         )
-
-
-def _first_bytes(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
-    chosen: list[Run] = []
-    size = 0
-    for run in runs:
-        if chosen and size + run.size_bytes > most:
-            break
-        chosen.append(run)
-        size += run.size_bytes
-    return tuple(chosen)

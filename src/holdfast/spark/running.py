@@ -440,7 +440,7 @@ class Running:
             # live, Spark keeps them waiting for it, as long as spark.locality.wait.node says.
             self.parts.jobs.spark.sparkContext.cancelJobGroup(str(self.started.runId))
         if not cluster.wants_runs.is_set():
-            return False
+            return not self._replaying and cluster.decode_some(self.ledger.version)
         if not cluster.fetch_missing(self.ledger.version):
             if cluster.missing(self.ledger.version):
                 return True
@@ -450,6 +450,12 @@ class Running:
                 logger.info("every host has its runs: %s", self.recoveries[-1])
             return False
         return True
+
+    @property
+    def _replaying(self) -> bool:
+        """Whether the first epoch after a loss is under way: it should have the cores for itself."""
+        fresh = bool(self.recoveries) and "replay" not in self.recoveries[-1].seconds
+        return fresh and self.epoch_lock.locked()
 
     def _hand_over(self, cluster: ClusterSite) -> None:
         """Between two epochs: store and copy what the last ones changed, then switch."""

@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,13 +17,16 @@ import msgspec
 
 from holdfast.errors import CorruptionError
 from holdfast.recovery.opener import RunOpener, local_path, open_local
+from holdfast.recovery.stored_copy import copy_path, open_copy
 from holdfast.spark.placed import task_host
 from holdfast.state.run import Run
 from holdfast.storage import Storage
 
 __all__ = [
     "Found",
+    "decode_runs",
     "fetch_runs",
+    "first_bytes",
     "leave_mark",
     "probe",
     "remove_marks",
@@ -98,21 +101,45 @@ def remove_marks(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def fetch_runs(folder: Path, storage: Storage, runs: tuple[Run, ...], claim: int) -> Found:
-    """Bring runs from checkpoint storage to this host's disk."""
-    began = time.monotonic()
-    opener = RunOpener(folder, storage, own_claim=claim)
+def fetch_runs(folder: Path, storage: Storage, runs: Sequence[Run], claim: int) -> Found:
+    """Bring runs from checkpoint storage to this host's disk, as they are stored."""
+    return _each(runs, RunOpener(folder, storage, own_claim=claim).copy)
 
-    def fetch(run: Run) -> str:
+
+def decode_runs(
+    folder: Path, storage: Storage, runs: Iterable[Run], claim: int, most_bytes: int
+) -> Found:
+    """Give some of the runs of which this host has the stored form their local form; which it did."""
+    copied = [run for run in runs if copy_path(folder, run.name).exists()]
+    return _each(first_bytes(copied, most_bytes), RunOpener(folder, storage, own_claim=claim).fetch)
+
+
+def first_bytes(runs: Iterable[Run], most: int) -> tuple[Run, ...]:
+    """The first of these runs, up to so many bytes; one at least, if there is any."""
+    chosen: list[Run] = []
+    size = 0
+    for run in runs:
+        if chosen and size + run.size_bytes > most:
+            break
+        chosen.append(run)
+        size += run.size_bytes
+    return tuple(chosen)
+
+
+def _each(runs: Sequence[Run], do: Callable[[Run], object]) -> Found:
+    """Do something with every run; those with which it could be done."""
+    began = time.monotonic()
+
+    def tried(run: Run) -> str:
         try:
-            opener.fetch(run)
+            do(run)
         except (CorruptionError, OSError) as problem:
             return str(problem)
         return ""
 
-    # Two: while one waits for its last blocks, or checksums what it has written, the other decodes.
+    # Two: while one waits for its last bytes, or checks what it has written, the other goes on.
     with ThreadPoolExecutor(2) as pool:
-        problems = list(pool.map(fetch, runs))
+        problems = list(pool.map(tried, runs))
     done = [run.name for run, problem in zip(runs, problems, strict=True) if not problem]
     error = "; ".join(filter(None, problems))
     return Found(task_host() or "", tuple(done), time.monotonic() - began, error)
@@ -129,14 +156,27 @@ def tidy(folder: Path, live: frozenset[str]) -> Found:
 
 
 def _taken_over(run: Run, folder: Path, older: list[Path]) -> bool:
-    path = local_path(folder, run.name)
+    """Whether there is a local form of the run, or else a copy of its stored form."""
+    if _linked(run, folder, older, local_path, open_local):
+        return True
+    return run.stored is not None and _linked(run, folder, older, copy_path, open_copy)
+
+
+def _linked(
+    run: Run,
+    folder: Path,
+    older: list[Path],
+    path_in: Callable[[Path, str], Path],
+    opened: Callable[[Run, Path], object],
+) -> bool:
+    path = path_in(folder, run.name)
     for place in older:
         if path.exists():
             break
         with contextlib.suppress(FileNotFoundError, FileExistsError):
-            os.link(local_path(place, run.name), path)
+            os.link(path_in(place, run.name), path)
     try:
-        open_local(run, path)
+        opened(run, path)
     except FileNotFoundError:
         return False
     except CorruptionError:

@@ -121,6 +121,7 @@ class StoredRun:
         self, name: str, form: StoredForm, read: Callable[[int, int], bytes], tail: bytes
     ) -> None:
         self.name = name
+        """What messages call it."""
         self._form = form
         self._read = read
         self._metadata = pq.read_metadata(pa.BufferReader(tail))
@@ -176,23 +177,31 @@ class StoredRun:
                 yield range(start, index + 1)
                 start, size = following, 0
 
-    def _load(self, stretch: range) -> list[pa.RecordBatch]:
-        """Fetch, check and decode blocks that lie together."""
+    def _checked(self, stretch: range) -> bytes:
+        """The bytes of blocks that lie together."""
         blocks = self.blocks[stretch.start : stretch.stop]
         first = blocks[0].offset
-        for index, block in zip(stretch, blocks, strict=True):
-            self._check_chunks(index, block)
         data = self._read(first, blocks[-1].offset + blocks[-1].length - first)
         for index, block in zip(stretch, blocks, strict=True):
             start = block.offset - first
             check_block(self.name, index, block, memoryview(data)[start : start + block.length])
-        file = self._opened(first, data)
-        return [self._decoded(file, index) for index in stretch]
+        return data
 
-    def _decoded(self, file: pq.ParquetFile, index: int) -> pa.RecordBatch:
-        table = file.read_row_group(index, use_threads=False)
+    def _load(self, stretch: range) -> list[pa.RecordBatch]:
+        """Fetch, check and decode blocks that lie together."""
+        blocks = self.blocks[stretch.start : stretch.stop]
+        for index, block in zip(stretch, blocks, strict=True):
+            self._check_chunks(index, block)
+        first, data = blocks[0].offset, self._checked(stretch)
+        # All at once: a call for each would take longer than to decode it.
+        table = self._opened(first, data).read_row_groups(list(stretch), use_threads=False)
         arrays = [one_array(column) for column in table.columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        ends = itertools.accumulate(block.rows for block in blocks)
+        return [
+            rows.slice(end - block.rows, block.rows)
+            for end, block in zip(ends, blocks, strict=True)
+        ]
 
     def _opened(self, start: int, data: bytes) -> pq.ParquetFile:
         """The file, of which these bytes can be read: one for each, for threads to use."""
@@ -201,6 +210,11 @@ class StoredRun:
 
     def will_need(self, index: int) -> None:
         """Nothing to do: a block is always fetched as a whole."""
+
+    def check_bytes(self) -> None:
+        """Check the bytes of every block, without decoding them."""
+        for stretch in self._stretches(range(len(self.blocks))):
+            self._checked(stretch)
 
     def verify(self) -> None:
         """Check every byte, and that rows are sorted and counted as the index says."""
