@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from packaging.requirements import Requirement
-from pyspark import SparkFiles
+from pyspark import InheritableThread, SparkFiles
 from pyspark.sql import SparkSession
 
 import holdfast as hf
@@ -40,6 +40,19 @@ def test_a_placed_frame_has_the_same_rows_in_the_same_partitions(spark: SparkSes
     # A task knows Spark's name for its host; without a placed stage before it, it doesn't.
     assert all(row.host for row in found)
     assert not any(row.host for row in expected)
+
+
+def test_a_thread_that_spark_has_not_met_can_place_a_frame(spark: SparkSession) -> None:
+    found = []
+
+    def place() -> None:
+        frame = spark.range(0, 10, 1, 2)
+        found.append(Placer(spark.sparkContext).frame(frame, [None, None]).count())
+
+    thread = InheritableThread(target=place)
+    thread.start()
+    thread.join()
+    assert found == [10]
 
 
 def test_an_index_runs_on_each_host(spark: SparkSession) -> None:

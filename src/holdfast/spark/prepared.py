@@ -49,6 +49,10 @@ def prepared(session: SparkSession, plan: Any) -> Any:
     the same steps, as Spark's stream does those that scan its sources.
     """
     jvm: Any = session._jvm
+    # Steps that are put in belong to the session of the thread, and one of our own has none.
+    java_class(jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(
+        session._jsparkSession
+    )
     preparing = scala_object(jvm, "org.apache.spark.sql.execution.QueryExecution")
     none = scala_object(jvm, "scala.None")
     rules = preparing.preparations(session._jsparkSession, none, False)

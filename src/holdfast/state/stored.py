@@ -37,7 +37,7 @@ FORMAT = 1
 INDEX_KEY = "holdfast"
 # Small, so that a few keys can be read from a run that isn't here without reading much of it; smaller
 # ones would take longer to decode.
-BLOCK_ROWS = 1 << 15
+BLOCK_ROWS = 1 << 13
 BLOCK_BYTES = 32 << 20
 _STRETCH_BYTES = 2 << 20
 _THREADS = 4
