@@ -24,6 +24,7 @@ import pyarrow as pa
 from holdfast.errors import CorruptionError, StateLostError
 from holdfast.recovery.stored_copy import copy_path, open_copy, write_copy
 from holdfast.state.blocks import OpenRun
+from holdfast.state.hashing import FULL_RANGE, HashRange
 from holdfast.state.local import LocalRun, LocalRunWriter
 from holdfast.state.run import Run
 from holdfast.state.stored import StoredRun
@@ -116,6 +117,7 @@ class RunOpener:
         verify: bool = False,
         own_claim: int | None = None,
         touching: int | None = None,
+        within: HashRange = FULL_RANGE,
     ) -> None:
         self.folder = folder
         self.storage = storage
@@ -126,6 +128,8 @@ class RunOpener:
         self.touching = touching
         """How many keys are wanted: if they are few, runs are not fetched as a whole. None: all;
         0: whatever is wanted, nothing is kept."""
+        self.within = within
+        """Where these keys are."""
         self._read_before = _read.total
         self.fetched: list[str] = []
         """Names of the runs that were brought to this host's disk."""
@@ -154,7 +158,7 @@ class RunOpener:
             return copied
         if self.touching is not None:
             stored = _on_demand.get(path) or open_stored(run, self.storage, _read.add)
-            if self.touching == 0 or self.touching < len(stored.blocks):
+            if self.touching == 0 or self._expected(run) < len(stored.blocks):
                 _on_demand[path] = stored
                 return stored
             return self.copy(run)
@@ -232,6 +236,12 @@ class RunOpener:
             self.local_bytes += run.size_bytes
             self._opened[path] = run
         return found
+
+    def _expected(self, run: Run) -> float:
+        """How many of the wanted keys a run may have: hashes are spread evenly."""
+        assert self.touching is not None
+        shared = run.range.intersect(self.within)
+        return 0.0 if shared is None else self.touching * shared.width / self.within.width
 
     def _mapped(self, run: Run, path: Path) -> LocalRun | None:
         found = self._from_disk(run, path)

@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastError, StorageError
 from holdfast.failpoints import failpoint
 from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.recovery.storing import store_run
-from holdfast.spark.placed import task_host
+from holdfast.spark.placed import answers, task_host
 from holdfast.spark.session import in_background
 from holdfast.spark.site import Site
 from holdfast.state.expiry import TableClock
@@ -198,17 +198,12 @@ class BackgroundJobs:
         described = f"{what} {len(pieces)} pieces, {size >> 20} MiB"
         in_background(self.spark.sparkContext, described, self.tag)
 
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                here = replace(work, host=task_host() or work.host)
-                for index in batch.column(0).to_pylist():
-                    encoded = msgspec.json.encode(here.do(index))
-                    yield pa.RecordBatch.from_pydict({"result": pa.array([encoded], pa.binary())})
+        def do(index: int) -> bytes:
+            return msgspec.json.encode(replace(work, host=task_host() or work.host).do(index))
 
         hosts = [self.site.host_for((s.run for s in p.segments), p.range) for p in pieces]
         numbers = self.site.placed(self.spark.range(0, len(pieces), 1, len(pieces)), hosts)
-        results = numbers.mapInArrow(task, "result binary").collect()
-        return [msgspec.json.decode(bytes(row[0]), type=PieceResult) for row in results]
+        return [msgspec.json.decode(said, type=PieceResult) for said in answers(numbers, do)]
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,9 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from pyspark import SparkContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
 from holdfast.recovery.handover import plan_handover
@@ -29,7 +27,7 @@ from holdfast.recovery.placement import Copy, Host, Plan, place
 from holdfast.spark.executors import check_executors, check_shared
 from holdfast.spark.fleeting import host_is_lost, why_fleeting
 from holdfast.spark.hosts import LiveHosts
-from holdfast.spark.placed import Placer
+from holdfast.spark.placed import Placer, answers
 from holdfast.spark.session import in_background
 from holdfast.spark.site import Placement
 from holdfast.spark.survey import Found, decode_runs, fetch_runs, first_bytes, probe, survey, tidy
@@ -63,7 +61,7 @@ class ClusterSite:
 
     def __init__(
         self,
-        context: SparkContext,
+        spark: SparkSession,
         storage: Storage,
         root: Path,
         health: HostHealth,
@@ -71,7 +69,8 @@ class ClusterSite:
         limit_bytes: int | None = None,
         priorities: Mapping[str, int] | None = None,
     ) -> None:
-        self._context = context
+        self._spark = spark
+        self._context = context = spark.sparkContext
         self._storage = storage
         self._root = root
         self.health = health
@@ -323,6 +322,13 @@ class ClusterSite:
         totals = itertools.accumulate(run.size_bytes for run in runs)
         return [run for run, total in zip(runs, totals, strict=True) if total <= room]
 
+    @property
+    def reads_remotely(self) -> bool:
+        """Whether partitions have state that they can only get over the network."""
+        with self._lock:
+            assignments = self._plan.assignments if self._plan is not None else ()
+            return any(assignment.remote_bytes for assignment in assignments)
+
     def fetch_missing(self, version: Version) -> int:
         """Have each host fetch some of what it lacks; the number of runs still to come."""
         missing = self.missing(version)
@@ -475,8 +481,8 @@ class ClusterSite:
         def run(index: int) -> bytes:
             return msgspec.json.encode(task(index))
 
-        rdd: Any = self._placer.indexes(hosts)
-        return [msgspec.json.decode(found, type=Found) for found in rdd.map(run).collect()]
+        numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)
+        return [msgspec.json.decode(found, type=Found) for found in answers(numbers, run)]
 
 
 def _raise_bad(found: Iterable[Found]) -> None:

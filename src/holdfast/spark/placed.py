@@ -14,16 +14,17 @@ import shutil
 import tempfile
 import threading
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 
 from holdfast.spark.prepared import frame_of, rdd_of
 
-__all__ = ["Placer", "pruned", "task_host", "task_partition"]
+__all__ = ["Placer", "answers", "pruned", "task_host", "task_partition"]
 
 logger = logging.getLogger("holdfast.spark")
 
@@ -160,6 +161,22 @@ class Placer:
         arguments = gateway.new_array(jvm.java.lang.Object, 3)
         arguments[0], arguments[1], arguments[2] = rdd, names, _PARTITION + stage
         return self._class.newInstance(arguments)
+
+
+def answers(numbers: DataFrame, answer: Callable[[int], bytes]) -> list[bytes]:
+    """What a function says of each number of a frame, where the frame's partitions run.
+
+    By way of Arrow, as epochs do it: for tasks of another kind Spark has Python processes of another
+    kind, which take seconds to start, and those of the epochs would not be there when they are needed.
+    """
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                said = pa.array([answer(number)], pa.binary())
+                yield pa.RecordBatch.from_pydict({"answer": said})
+
+    return [bytes(row[0]) for row in numbers.mapInArrow(task, "answer binary").collect()]
 
 
 def task_host() -> str | None:

@@ -48,6 +48,7 @@ _LONG_S = 600.0
 _RECOVERIES = 5
 _TIDY_S = 600.0
 _LAST_MERGE_S = 60.0
+_FIRST_S = 10.0
 FOLLOW_S = 0.2
 """How often hosts are looked at between epochs."""
 
@@ -87,6 +88,8 @@ class Running:
         """Held alone while parts are replaced, and shared by whoever must not see that happen."""
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
+        self._is_first = True
+        """No epoch was processed yet since state was opened, or moved to other hosts."""
         self._epoch_began = time.monotonic()
         self._tidied = time.monotonic()
         self.progress: deque[EpochProgress] = deque(maxlen=_KEEP_PROGRESS)
@@ -219,6 +222,7 @@ class Running:
         failpoint("epoch.start")
         progress = self.parts.loop.run(batch, record, position)
         failpoint("epoch.recorded")
+        self._is_first = False
         self.progress.append(progress)
         if self.recoveries:
             self.recoveries[-1].epoch_done(epoch)
@@ -382,6 +386,7 @@ class Running:
         with self._renewing.alone():
             self.parts.close()
             self._use(self._renewed())
+            self._is_first = True
             self.lost = None
             recovery.step("open")
             self.spark_query = self.parts.begin(self._on_batch)
@@ -433,6 +438,7 @@ class Running:
             self._tidied = noticed
             cluster.tidy(self.ledger.live_runs())
         if cluster.follow(self.ledger.version):
+            self._is_first = True
             epoch = self.ledger.version.epoch
             self.recoveries.append(Recovery("partitions have moved", epoch, noticed))
             self.recoveries[-1].step("open")
@@ -440,7 +446,11 @@ class Running:
             # live, Spark keeps them waiting for it, as long as spark.locality.wait.node says.
             self.parts.jobs.spark.sparkContext.cancelJobGroup(str(self.started.runId))
         if not cluster.wants_runs.is_set():
-            return not self._replaying and cluster.decode_some(self.ledger.version)
+            return not self._first_is_under_way and cluster.decode_some(self.ledger.version)
+        waited_s = time.monotonic() - self._epoch_began
+        if self._first_is_under_way and cluster.reads_remotely and waited_s < _FIRST_S:
+            # It reads what it needs itself, and has the network to itself for a while.
+            return False
         if not cluster.fetch_missing(self.ledger.version):
             if cluster.missing(self.ledger.version):
                 return True
@@ -452,10 +462,9 @@ class Running:
         return True
 
     @property
-    def _replaying(self) -> bool:
-        """Whether the first epoch after a loss is under way: it should have the cores for itself."""
-        fresh = bool(self.recoveries) and "replay" not in self.recoveries[-1].seconds
-        return fresh and self.epoch_lock.locked()
+    def _first_is_under_way(self) -> bool:
+        """Whether the first epoch after a start or a loss runs: whoever waits for it waits for that."""
+        return self._is_first and self.epoch_lock.locked()
 
     def _hand_over(self, cluster: ClusterSite) -> None:
         """Between two epochs: store and copy what the last ones changed, then switch."""

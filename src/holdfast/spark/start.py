@@ -112,11 +112,11 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
 
 def _check_cluster(graph: Graph, options: Options, health: HostHealth) -> None:
     """Find out before anything is claimed whether the hosts of a cluster can be used."""
-    context = graph.sources[0].sparkSession.sparkContext
-    if is_cluster(context):
+    spark = graph.sources[0].sparkSession
+    if is_cluster(spark.sparkContext):
         storage = open_storage(options.checkpoint_dir)
-        send_holdfast(context)
-        ClusterSite(context, storage, _local_files(options, storage).root, health).check()
+        send_holdfast(spark.sparkContext)
+        ClusterSite(spark, storage, _local_files(options, storage).root, health).check()
 
 
 def _local_files(options: Options, storage: Storage) -> LocalFiles:
@@ -222,12 +222,11 @@ def _open_site(
     health: HostHealth,
 ) -> LocalSite | ClusterSite:
     """The place where tasks will run, with what it still has of the state."""
-    context = spark.sparkContext
-    if not is_cluster(context):
+    if not is_cluster(spark.sparkContext):
         valid.files.open(claim, valid.prepared)
         return LocalSite(valid.files, options.local_limit_bytes)
     site = ClusterSite(
-        context,
+        spark,
         valid.storage,
         valid.files.root,
         health,

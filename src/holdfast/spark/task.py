@@ -163,7 +163,7 @@ class _Task:
     def __post_init__(self) -> None:
         spec = self.spec
         self.range = partition_range(self.partition, spec.partitions)
-        self.opener = RunOpener(spec.folder, spec.storage, own_claim=spec.claim)
+        self.opener = RunOpener(spec.folder, spec.storage, own_claim=spec.claim, within=self.range)
         self.segments = {
             schema.table: segments_within(spec.segments.get(schema.table, ()), self.range)
             for schema in spec.operator.tables

@@ -45,6 +45,11 @@ class HashRange(msgspec.Struct, frozen=True, order=True):
     first: int
     last: int
 
+    @property
+    def width(self) -> int:
+        """How many hashes it has."""
+        return self.last - self.first + 1
+
     def overlaps(self, other: HashRange) -> bool:
         """Whether any hash lies in both."""
         return self.first <= other.last and other.first <= self.last
