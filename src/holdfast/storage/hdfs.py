@@ -390,11 +390,12 @@ class HdfsStorage(Storage):
 
     def _client(self) -> Client:
         key = self._client_key()
-        if key not in _clients:
+        # Looked up once: another thread may forget it meanwhile.
+        if (client := _clients.get(key)) is None:
             from hdfs_native import Client
 
-            _clients[key] = Client(self.place.authority_url)
-        return _clients[key]
+            client = _clients[key] = Client(self.place.authority_url)
+        return client
 
     def _client_key(self) -> tuple[object, ...]:
         settings = ("HADOOP_USER_NAME", "HADOOP_CONF_DIR", "HADOOP_HOME")
