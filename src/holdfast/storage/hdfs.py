@@ -52,7 +52,7 @@ _TEMPORARY = ".tmp"  # no object name may begin with a dot, so it can't clash
 _CHUNK_BYTES = 2**20
 _ATTEMPTS = 3  # at least
 _PAUSE_S = 0.3
-_STAGGER_S = 0.25  # ten times what a small object takes
+_STAGGER_S = 0.2  # several times what a small object takes
 _QUEUE_BYTES = 2**23  # the client may take so much before a DataNode has any of it
 
 # One client per process: used before a fork, it hangs in the child. Those of the parent are kept

@@ -72,7 +72,7 @@ def hedged(
             under_way.append(newest)
             if len(under_way) > _MOST:
                 under_way.pop(0).progress.give_up()
-            pause_s = stagger_s * max(1, started - _MOST + 1)
+            pause_s = stagger_s * max(1, started / _MOST)
             while ended := _next(done, [newest, *under_way], pause_s):
                 if ended.error is None:
                     return ended.result[0]
