@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -71,6 +72,16 @@ def temporaries(storage: HdfsStorage) -> int:
         return len(list(storage._client().list_status(storage.place.path(".tmp"))))
     except FileNotFoundError:
         return 0
+
+
+def leaves_nothing(storage: HdfsStorage) -> None:
+    """A given-up attempt may still be about to create its file: the sweep after that removes it."""
+
+    def swept() -> bool:
+        storage.sweep(older_than_s=0)
+        return temporaries(storage) == 0
+
+    wait_until(swept, "no temporary file is left")
 
 
 # Where objects are
@@ -238,6 +249,60 @@ def test_when_hosts_were_lost_fewer_copies_are_written_at_first(make: Make) -> N
         assert first_copies(pickle.loads(sent)) == (1, 2)
     finally:
         storage.expect_faults(0)
+
+
+@pytest.fixture
+def hung(storage: HdfsStorage) -> Iterator[Callable[[], None]]:
+    """Hosts were lost; ``hung()`` makes the next upload hang until the test is over."""
+    over = threading.Event()
+
+    def wait() -> None:
+        over.wait()
+
+    storage.expect_faults(600)
+    yield lambda: arm("storage.hdfs.write", wait)
+    storage.expect_faults(0)
+    over.set()
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent"])
+def test_when_hosts_were_lost_an_upload_that_hangs_is_repeated_beside_itself(
+    storage: HdfsStorage, hung: Callable[[], None], verb: str
+) -> None:
+    hung()
+    getattr(storage, verb)("log/7", b"mine")
+    assert storage.get("log/7") == b"mine"
+    leaves_nothing(storage)
+    assert not storage.put_if_absent("log/7", b"mine")
+
+
+def test_with_a_hung_upload_a_rename_whose_answer_was_lost_counts_as_ours(
+    storage: HdfsStorage, hung: Callable[[], None]
+) -> None:
+    hung()
+    arm("storage.hdfs.after_rename", "fail")
+    assert storage.put_if_absent("log/7", b"mine")
+    assert storage.get("log/7") == b"mine"
+    leaves_nothing(storage)
+
+
+def test_an_upload_that_was_never_renamed_does_not_count_as_ours(
+    storage: HdfsStorage, hung: Callable[[], None]
+) -> None:
+    other = HdfsStorage(storage.url)
+
+    def lose() -> None:
+        disarm()
+        assert other.put_if_absent("log/7", b"mine")  # the same bytes, but not from here
+        for status in storage._client().list_status(storage.place.path(".tmp")):
+            if not status.length:  # the hung one's, which is gone then, though not renamed
+                storage._remove(status.path)
+        raise OSError("lost")
+
+    hung()
+    arm("storage.hdfs.before_rename", lose)
+    assert not storage.put_if_absent("log/7", b"mine")
+    leaves_nothing(storage)
 
 
 def test_a_forked_process_has_a_client_of_its_own(storage: HdfsStorage) -> None:

@@ -20,17 +20,37 @@ T = TypeVar("T")
 class Progress:
     """Told by a call whenever something has moved."""
 
-    __slots__ = ("_given_up", "_last")
+    __slots__ = ("_clock", "_given_up", "_last", "_steps", "_whole")
 
-    def __init__(self) -> None:
-        self._last = time.monotonic()
+    def __init__(
+        self, *, clock: Callable[[], float] = time.monotonic, whole: Progress | None = None
+    ) -> None:
+        self._clock = clock
+        self._whole = whole
+        self._steps = 0
+        self._last = clock()
         self._given_up = False
+
+    def part(self) -> Progress:
+        """For one of several calls to the same end: here only what gets furthest has moved."""
+        return Progress(clock=self._clock, whole=self)
 
     def moved(self) -> None:
         """Something has; raises if nobody waits any more."""
+        self.reached(self._steps + 1)
+
+    def reached(self, steps: int) -> None:
+        """Somebody has moved so often by now."""
+        self.check()
+        if steps > self._steps:
+            self._steps, self._last = steps, self._clock()
+        if self._whole is not None:
+            self._whole.reached(steps)
+
+    def check(self) -> None:
+        """Raise if nobody waits any more."""
         if self._given_up:
             raise TimeoutError("given up")
-        self._last = time.monotonic()
 
     def give_up(self) -> None:
         """Nobody waits any more."""
@@ -38,7 +58,7 @@ class Progress:
 
     def idle_s(self) -> float:
         """Seconds since something moved."""
-        return time.monotonic() - self._last
+        return self._clock() - self._last
 
 
 def bounded(call: Callable[[Progress], T], stall_s: float) -> T:

@@ -37,6 +37,7 @@ from holdfast.storage.block_locations import Locator, WebHdfsLocator, hosts_of_a
 from holdfast.storage.bounded import Progress, bounded
 from holdfast.storage.hdfs_errors import fault_of
 from holdfast.storage.hdfs_url import HdfsPlace
+from holdfast.storage.hedged import hedged
 from holdfast.storage.packages import require_package
 
 if TYPE_CHECKING:
@@ -51,18 +52,16 @@ _TEMPORARY = ".tmp"  # no object name may begin with a dot, so it can't clash
 _CHUNK_BYTES = 2**20
 _ATTEMPTS = 3  # at least
 _PAUSE_S = 0.3
-_HASTE = 0.1  # of timeout_s, for a first attempt
-_GROWTH = 1.3
-_HASTY = 2  # attempts after which more than a DataNode may be at fault
-_WITH_ONE_FEWER = 8  # some seconds, in which the NameNode notices who is gone
+_STAGGER_S = 0.2  # several times what a small object takes
+_QUEUE_BYTES = 2**23  # the client may take so much before a DataNode has any of it
 
 # One client per process: used before a fork, it hangs in the child. Those of the parent are kept
 # in the child too, since closing them there would hang as well.
 _clients: dict[tuple[object, ...], Client] = {}
 # Per cluster how many copies files have there unless told.
 _usual: dict[str, int] = {}
-# Per cluster until when (seconds since 1970) first attempts are given up soon. Not per object: whoever
-# recovers from a loss opens its storage anew.
+# Per cluster until when (seconds since 1970) calls may meet hosts that are dead. Not per object:
+# whoever recovers from a loss opens its storage anew.
 _wary_until: dict[str, float] = {}
 
 
@@ -99,7 +98,7 @@ class HdfsStorage(Storage):
         return time.time() < _wary_until.get(self.place.authority_url, 0.0)
 
     def expect_faults(self, seconds: float) -> None:
-        """Give first attempts at reading and writing up soon: the next one may meet other hosts."""
+        """Don't wait for an attempt at reading or writing that doesn't move: make others beside it."""
         _wary_until[self.place.authority_url] = time.time() + seconds
 
     def get(self, name: str) -> bytes:
@@ -196,35 +195,50 @@ class HdfsStorage(Storage):
                 progress.moved()
             return b"".join(pieces)
 
-        return self._try("read", name, read, hasty=True)
+        return self._try("read", name, lambda progress: self._hedged(read, progress))
 
     def _write(self, name: str, data: Buffer, *, overwrite: bool) -> bool:
         """Write under a temporary name, then rename; whether the object is ours."""
         path = self._path(name)
         view = memoryview(data).cast("B")
-        left: builtins.list[str] = []
         began = time.monotonic()
+        left: builtins.list[str] = []
+        renamed: builtins.list[str] = []
 
-        def attempt(progress: Progress) -> bool:
+        def upload(progress: Progress) -> str:
             temporary = self.place.path(f"{_TEMPORARY}/{os.getpid()}-{uuid.uuid4().hex}")
             left.append(temporary)
             self._upload(temporary, view, self._copies(left, began), progress)
+            return temporary
+
+        def attempt(progress: Progress) -> bool:
+            temporary = self._hedged(upload, progress, len(view))
             failpoint("storage.hdfs.before_rename")
+            progress.moved()
+            renamed.append(temporary)
             self._rename(temporary, path, overwrite)
             failpoint("storage.hdfs.after_rename")
             left.remove(temporary)
             return True
 
         try:
-            written = self._try("write", name, attempt, missing_is_error=True, hasty=True)
+            written = self._try("write", name, attempt, missing_is_error=True)
         except FileExistsError:
             # An earlier attempt may have got through though its answer was lost.
-            written = len(left) > 1 and self._was_ours(name, view, left)
+            written = len(renamed) > 1 and self._was_ours(name, view, renamed)
         for temporary in left:
             # What can't be removed now, a sweep removes later.
             with contextlib.suppress(StorageError):
                 self._remove(temporary)
         return written
+
+    def _hedged(self, call: Callable[[Progress], T], progress: Progress, size_bytes: int = 0) -> T:
+        """The call, beside itself when hosts were lost: another attempt talks to other DataNodes."""
+        if not self._wary:
+            return call(progress)
+        # While the client's queue goes out at the end nothing seems to move: up to a second for it.
+        stagger_s = _STAGGER_S + min(1.0, size_bytes / _QUEUE_BYTES)
+        return hedged(call, progress, stagger_s, _is_final)
 
     def _copies(self, attempts: builtins.list[str], began: float) -> tuple[int | None, int | None]:
         """How many copies to write, and how many there should be in the end.
@@ -247,8 +261,8 @@ class HdfsStorage(Storage):
             return None, None
         if self.place.replication is None:
             _usual[self.place.authority_url] = wanted
-        late = time.monotonic() - began > 1.5 * self.place.timeout_s
-        desperate = late or len(attempts) > _WITH_ONE_FEWER
+        # By then the NameNode should have noticed who is gone.
+        desperate = time.monotonic() - began > 1.5 * self.place.timeout_s
         return 1 if desperate else max(1, wanted - 1), wanted
 
     def _upload(
@@ -291,7 +305,7 @@ class HdfsStorage(Storage):
             client.rename(temporary, path, overwrite)
 
     def _was_ours(self, name: str, view: memoryview, mine: Iterable[str]) -> bool:
-        """Whether the object that is there is the one that one of our attempts wrote.
+        """Whether the object that is there is one of those that we asked to be renamed to it.
 
         Then its temporary file is gone, and the bytes are ours.
         """
@@ -342,20 +356,12 @@ class HdfsStorage(Storage):
         *,
         again: bool = True,
         missing_is_error: bool = False,
-        hasty: bool = False,
     ) -> T:
-        """Run a call, again while its failure may pass: some times, and for some seconds.
-
-        A hasty one is given up sooner at first when hosts were lost: it talks to DataNodes, and when
-        one is dead the next attempt will talk to others.
-        """
+        """Run a call, again while its failure may pass: some times, and for some seconds."""
         began = time.monotonic()
-        hasty = hasty and self._wary
-        longest = self.place.timeout_s
         for attempt in itertools.count(1):
-            stall_s = max(1.0, _HASTE * longest) * _GROWTH ** (attempt - 1) if hasty else longest
             try:
-                return bounded(call, min(stall_s, longest))
+                return bounded(call, self.place.timeout_s)
             except (OSError, RuntimeError) as error:
                 fault = fault_of(error)
                 if fault.kind == "exists" and verb == "write":
@@ -364,11 +370,10 @@ class HdfsStorage(Storage):
                     raise NotFoundError(name) from error
                 pause_s = min(_PAUSE_S * attempt, 2)
                 if isinstance(error, TimeoutError):
-                    if not hasty or attempt > _HASTY:
-                        self._forget_client()  # its connection may never speak again
+                    self._forget_client()  # its connection may never speak again
                     pause_s = 0.0
                 # Long enough that the NameNode has learnt which DataNodes are gone.
-                patience_s = _ATTEMPTS * longest
+                patience_s = _ATTEMPTS * self.place.timeout_s
                 tired = attempt >= _ATTEMPTS and time.monotonic() - began > patience_s
                 if fault.is_final or tired or not again:
                     raise StorageError(
@@ -390,11 +395,12 @@ class HdfsStorage(Storage):
 
     def _client(self) -> Client:
         key = self._client_key()
-        if key not in _clients:
+        # Looked up once: another thread may forget it meanwhile.
+        if (client := _clients.get(key)) is None:
             from hdfs_native import Client
 
-            _clients[key] = Client(self.place.authority_url)
-        return _clients[key]
+            client = _clients[key] = Client(self.place.authority_url)
+        return client
 
     def _client_key(self) -> tuple[object, ...]:
         settings = ("HADOOP_USER_NAME", "HADOOP_CONF_DIR", "HADOOP_HOME")
@@ -402,6 +408,14 @@ class HdfsStorage(Storage):
 
     def _forget_client(self) -> None:
         _clients.pop(self._client_key(), None)
+
+
+def _is_final(error: BaseException) -> bool:
+    """Whether an attempt beside the one that failed so would do no better."""
+    if not isinstance(error, (OSError, RuntimeError)):
+        return True
+    fault = fault_of(error)
+    return fault.is_final or fault.kind != "other"
 
 
 def _reopened(url: str, wary_until: float) -> HdfsStorage:
