@@ -45,6 +45,9 @@ logger = logging.getLogger("holdfast.background")
 
 # About a second of merging and writing: a longer task would keep an epoch waiting for its core.
 _PIECE_BYTES = 48 << 20
+# Twice that of tasks' own merges: a stored run is decoded, encoded and written again, on cores that epochs
+# want, while one run more to look keys up in costs little.
+_FANOUT = 8
 # Below this a table is stored by one task.
 _SMALL_BYTES = 4 << 20
 
@@ -91,7 +94,7 @@ def plan_compaction(version: Version, partitions: int, *, one_host: bool = True)
         for within in _ranges(size, partitions, one_host):
             present = version.segments(table, within)
             stored = [s for s in present if s.run.stored is not None]
-            chosen = plan_merge(stored)
+            chosen = plan_merge(stored, _FANOUT)
             if chosen is not None:
                 picked = tuple(stored[chosen])
                 pieces.append(
