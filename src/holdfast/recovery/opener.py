@@ -15,7 +15,7 @@ import contextlib
 import fcntl
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ class RunOpener:
         assert found is not None
         return found
 
-    def keep_only(self, names: Iterable[str]) -> None:
+    def keep_only(self, names: Collection[str]) -> None:
         """Forget maps of this pipeline's runs that are not among ``names``: their files may go."""
         wanted = {local_path(self.folder, name) for name in names}
         for path in [p for p in _open if p.parent == self.folder]:
@@ -231,6 +231,8 @@ class RunOpener:
                 found = open_copy(run, path)
                 if self.verify:
                     found.verify()
+            except FileNotFoundError:
+                return None  # another worker has just decoded it
             except CorruptionError as error:
                 logger.warning("copy of run %s is bad and will be replaced: %s", run.name, error)
                 path.unlink(missing_ok=True)
