@@ -183,6 +183,34 @@ def test_plans_are_made_once_if_they_are_always_the_same(
     assert seen("made")[:4] == [("a", 0), ("a", 1), ("a", 3), ("a", 6)]
 
 
+@pytest.mark.parametrize("grouped", [True, False])
+def test_plans_that_are_used_again_read_the_rows_of_their_epoch(
+    spark: SparkSession,
+    tmp_path: Path,
+    scanned: list[list[bool]],
+    monkeypatch: pytest.MonkeyPatch,
+    grouped: bool,
+) -> None:
+    shape = Shape(2, preaggregate=grouped, shuffle=True)
+    monkeypatch.setattr(Pacing, "next", lambda self, inputs=1: shape)
+    # To Spark, scans of a source of its second interface are equal, whatever their offsets.
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10)
+    numbers = hf.stream(source.load().select((F.col("value") % 2).alias("k"), "value"))
+    name = f"of-their-epoch-{grouped}"
+    sums = numbers.key_by("k").aggregate(n=hf.count(), total=hf.sum("value"))
+    query = start(sums.write_to(hf.sinks.memory(name)), tmp_path)
+    for _ in range(4):
+        query.step()
+    query.stop()
+    assert scanned == [[True]] * 4
+    expected = [
+        (odd, 5 * (epoch + 1), sum(range(odd, 10 * (epoch + 1), 2)))
+        for odd in (0, 1)
+        for epoch in range(4)
+    ]
+    assert seen(name) == expected
+
+
 def test_plans_that_are_used_again_go_by_the_time_of_their_epoch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

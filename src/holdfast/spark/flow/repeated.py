@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.spark.preaggregate import Grouped
-from holdfast.spark.prepared import java_class, sequence, staged
+from holdfast.spark.prepared import java_class, staged
 
 __all__ = ["Repeated"]
 
@@ -56,7 +56,7 @@ class Repeated:
         """What ``make`` made of an earlier scan, made of this one."""
         known = self._lifted.get(key)
         if known is not None:
-            return staged(session, known.logical, _on(session, known.chain, scan))
+            return staged(session, known.logical, _on(known.chain, scan))
         frame = make()
         execution = frame._jdf.queryExecution()
         chain = _chain(session, execution.sparkPlan(), scan, execution.analyzed())
@@ -70,7 +70,7 @@ class Repeated:
         """The same for groups."""
         known = self._groups.get(key)
         if known is not None:
-            return known.grouped._replace(plan=_on(session, known.chain, scan))
+            return known.grouped._replace(plan=_on(known.chain, scan))
         made = make()
         chain = _chain(session, made.plan, scan, made.analyzed)
         if chain is not None:
@@ -78,10 +78,15 @@ class Repeated:
         return made
 
 
-def _on(session: SparkSession, chain: list[Any], scan: Any) -> Any:
+def _on(chain: list[Any], scan: Any) -> Any:
+    """The steps of a chain above another scan.
+
+    Not with ``withNewChildren``: that gives the step as it is if the new child equals the old one, and
+    scans of one stream are equal in Spark's eyes, whichever of its rows they read.
+    """
     plan = scan
     for step in reversed(chain):
-        plan = step.withNewChildren(sequence(session._jvm, [plan]))
+        plan = step.withNewChildInternal(plan)
     return plan
 
 
