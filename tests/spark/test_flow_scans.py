@@ -183,6 +183,21 @@ def test_plans_are_made_once_if_they_are_always_the_same(
     assert seen("made")[:4] == [("a", 0), ("a", 1), ("a", 3), ("a", 6)]
 
 
+def test_plans_of_several_sources_of_one_operator_are_used_again(
+    spark: SparkSession, source: EpochSource, tmp_path: Path, scanned: list[list[bool]]
+) -> None:
+    other = EpochSource(spark, SCHEMA, tmp_path / "other")
+    both = hf.stream(source.df).union(hf.stream(other.df)).key_by("k", "v").drop_duplicates()
+    query = start(both.write_to(hf.sinks.memory("both")), tmp_path)
+    for number in range(3):
+        source.add([("a", number), ("a", 0)])
+        other.add([("a", number), ("b", number)])
+        query.step()
+    query.stop()
+    assert scanned == [[True, True]] * 3
+    assert seen("both") == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("b", 2)]
+
+
 @pytest.mark.parametrize("grouped", [True, False])
 def test_plans_that_are_used_again_read_the_rows_of_their_epoch(
     spark: SparkSession,

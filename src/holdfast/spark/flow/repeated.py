@@ -61,7 +61,8 @@ class Repeated:
         execution = frame._jdf.queryExecution()
         chain = _chain(session, execution.sparkPlan(), scan, execution.analyzed())
         if chain is not None:
-            self._lifted[key] = _Lifted(execution.analyzed(), chain)
+            # The optimised plan has the columns that the steps have: a renaming to the same name is gone.
+            self._lifted[key] = _Lifted(execution.optimizedPlan(), chain)
         return frame
 
     def grouped(
