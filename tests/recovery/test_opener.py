@@ -162,6 +162,22 @@ def test_a_copy_that_went_bad_is_replaced(
     assert sum(len(block) for block in opened.blocks_at(range(len(opened.blocks)))) == ROWS
 
 
+def test_a_bad_copy_is_not_decoded_but_fetched_anew(
+    stored: tuple[Run, LocalStorage, Path], rows: pa.Table, tmp_path: Path
+) -> None:
+    run, storage, _ = stored
+    RunOpener(tmp_path, storage).copy(run)
+    path = copy_path(tmp_path, run.name)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    opener = RunOpener(tmp_path, storage)
+    found = opener.fetch(run)
+    assert pa.Table.from_batches(found.blocks_at(range(len(found.blocks)))).equals(rows)
+    assert opener.fetched == [run.name]
+    assert not path.exists()
+
+
 def test_a_deleted_run_has_no_file_of_either_form(
     stored: tuple[Run, LocalStorage, Path], tmp_path: Path
 ) -> None:

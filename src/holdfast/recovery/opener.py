@@ -244,6 +244,18 @@ class RunOpener:
             self._opened[path] = run
         return found
 
+    def _whole_copy(self, run: Run) -> StoredRun | None:
+        """A copy of which every byte is right; one that isn't goes, for nothing else would mend it."""
+        copied = self._copied(run)
+        try:
+            if copied is not None:
+                copied.check_bytes()
+        except CorruptionError as error:
+            logger.warning("copy of run %s is bad and will be replaced: %s", run.name, error)
+            _drop(_copies, copy_path(self.folder, run.name))
+            return None
+        return copied
+
     def _expected(self, run: Run) -> float:
         """How many of the wanted keys a run may have: hashes are spread evenly."""
         assert self.touching is not None
@@ -277,7 +289,7 @@ class RunOpener:
             found = self._from_disk(run, path)
             if found is not None:
                 return found
-            copied = self._copied(run)
+            copied = self._whole_copy(run)
             stored = copied or open_stored(run, self.storage, _read.add)
             writer = LocalRunWriter(path, stored.schema)
             try:
