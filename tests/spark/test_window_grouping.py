@@ -25,13 +25,15 @@ Rows = list[tuple[str | None, int, datetime.datetime | None]]
 
 
 def some_rows(seed: int, first_s: int) -> Rows:
-    """Rows of a stretch of time, and a few from long before."""
+    """Rows of a stretch of time, some at the same time, and a few from long before."""
     chance = random.Random(seed)
     zero = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
-    rows: Rows = [("a", 1, None)]
+    rows: Rows = [("a", 1, None), ("b", 2, zero.replace(year=1000))]
     for _ in range(200):
         behind = chance.choice([0, 0, 0, 1, 3]) * chance.uniform(0, LENGTH_S)
         at = zero + datetime.timedelta(seconds=first_s + chance.uniform(0, LENGTH_S) - behind)
+        if chance.random() < 0.3:
+            at = at.replace(microsecond=0)
         rows.append((chance.choice([None, *"abcdefgh"]), chance.randint(-9, 9), at))
     return rows
 

@@ -70,6 +70,21 @@ def test_rows_of_a_key_become_neighbours_in_input_order(
 
 
 @given(st.data(), key_types, hashes)
+def test_rows_of_a_key_go_by_a_column_of_theirs(
+    data: st.DataObject, types: list[pa.DataType], hash_of: Hash
+) -> None:
+    keys = data.draw(st.lists(keys_of(types), max_size=40))
+    table = rows_table(types, keys, hash_of)
+    shuffled = table.take(pa.array(data.draw(st.permutations(range(len(keys)))), pa.int64()))
+    split = data.draw(st.integers(0, len(keys)))
+    halves = [shuffled.slice(0, split), shuffled.slice(split)]
+    parts = [sort_rows(half.combine_chunks(), len(types)) for half in halves]
+    expected = expected_groups(keys)
+    for rows in (sort_rows(shuffled, len(types), "order"), merge_sorted(parts, "order")):
+        assert {key: order for _, key, order in groups_of(rows)} == expected
+
+
+@given(st.data(), key_types, hashes)
 def test_the_order_of_keys_does_not_depend_on_the_order_of_rows(
     data: st.DataObject, types: list[pa.DataType], hash_of: Hash
 ) -> None:
@@ -153,6 +168,21 @@ def test_take_is_arrows_take(
     taken.validate(full=True)
     assert taken.equals(array.take(pa.array(indices))) or any(v != v for v in values if v)
     assert columns.equal(taken, array.take(pa.array(indices))).all()
+
+
+@pytest.mark.parametrize("kind", list(KEY_VALUES), ids=str)
+@pytest.mark.parametrize("swaps", [0, 1, 7])
+def test_rows_nearly_in_order_are_taken_in_stretches(kind: pa.DataType, swaps: int) -> None:
+    random = np.random.default_rng(swaps)
+    values = [KEY_VALUES[kind][i] for i in random.integers(0, len(KEY_VALUES[kind]), 9003)]
+    array = pa.array(values, kind).slice(3)
+    indices = np.arange(9000)
+    for place in random.integers(0, 8999, swaps):
+        indices[[place, place + 1]] = indices[[place + 1, place]]
+    for some in (indices, indices[100:], np.repeat(indices, 2)):
+        taken = columns.take(array, some)
+        taken.validate(full=True)
+        assert columns.equal(taken, array.take(pa.array(some))).all()
 
 
 def test_text_past_arrows_limit_is_refused_with_a_hint() -> None:

@@ -9,6 +9,7 @@ a task puts out its first rows), just when a host has to take over from another.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import sys
 from importlib.util import find_spec
@@ -39,4 +40,6 @@ def preload() -> None:
 
 if __name__ == "__main__":
     preload()
+    # A worker looks for garbage after every task: some 0.1 s, if among all that was imported.
+    gc.freeze()
     manager()

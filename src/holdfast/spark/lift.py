@@ -87,7 +87,7 @@ class AggregatePlan(Plan):
         at = len(self.keys)
         fields = [*schema.fields[:at], StructField(_PANE, LongType()), *schema.fields[at:]]
         made = group_partitions(counting, keys, self.group_buffers, StructType(fields))
-        return made._replace(without=_PANE)
+        return made._replace(without=(_PANE,))
 
     def _counting(self, frame: DataFrame) -> DataFrame:
         return frame if self.condition is None else frame.filter(self.condition)

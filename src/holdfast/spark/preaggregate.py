@@ -21,6 +21,7 @@ from pyspark.sql.window import WindowSpec
 from holdfast.errors import InternalError
 from holdfast.spark.prepared import frame_of, prepared, scala_object
 from holdfast.spark.trees import each, nodes
+from holdfast.types import quoted
 
 __all__ = [
     "Grouped",
@@ -42,8 +43,10 @@ class Grouped(NamedTuple):
     schema: Any
     analyzed: Any
     """The logical plan that it was made of."""
-    without: str = ""
-    """A column that only groups."""
+    without: tuple[str, ...] = ()
+    """Columns that only group and sort."""
+    sorted: bool = False
+    """Whether rows are in the order they must be in, though Spark can't see that."""
 
 
 class Preaggregated(NamedTuple):
@@ -72,26 +75,34 @@ def group_partitions(
     return Grouped(plan, columns, execution.analyzed())
 
 
-def first_of_partitions(rows: DataFrame, window: WindowSpec, n: int) -> Grouped:
+def first_of_partitions(
+    rows: DataFrame, window: WindowSpec, n: int, *, by: str | None = None
+) -> Grouped:
     """The first n rows of each group of a window, in its order, within each partition.
 
-    That is the lower half of what Spark plans for rows whose ``row_number()`` is at most n.
+    That is the lower half of what Spark plans for rows whose ``rank()`` is at most n: rows that tie with
+    the n-th are among them.
+
+    ``by`` is a number that sorts rows as the window would: rows of a group stand in the window's order.
+    Spark sorts by a single number several times faster than by the window's columns. Groups may be
+    torn apart by it, and then have more first rows.
     """
-    ranked = rows.withColumn(_RANK, F.row_number().over(window)).filter(F.col(_RANK) <= n)
+    if by is not None:
+        rows = rows.sortWithinPartitions(quoted(by))
+    ranked = rows.withColumn(_RANK, F.rank().over(window)).filter(F.col(_RANK) <= n)
     whole = ranked._jdf.queryExecution().sparkPlan()
     schema = rows._jdf.schema()
     limits = [node for node in nodes(whole) if node.nodeName() == _LIMIT]
     if not limits or limits[-1].output().size() != schema.size():
         raise InternalError(f"Spark's plan for the first {n} rows of a group has another form")
-    return Grouped(limits[-1], schema, ranked._jdf.queryExecution().analyzed())
+    analyzed = ranked._jdf.queryExecution().analyzed()
+    return Grouped(limits[-1], schema, analyzed, sorted=by is not None)
 
 
 def preaggregated(session: SparkSession, grouped: Grouped) -> Preaggregated:
     """The groups as rows."""
-    plan = prepared(session, grouped.plan)
-    frame = frame_of(session, plan.execute(), grouped.schema)
-    if grouped.without:
-        frame = frame.drop(grouped.without)
+    plan = prepared(session, grouped.plan, sort=not grouped.sorted)
+    frame = frame_of(session, plan.execute(), grouped.schema).drop(*grouped.without)
     # Asked more than once, and each time some calls to the JVM.
     return Preaggregated(frame, cache(lambda: _rows_into(plan)))
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.spark.trees import each
+
 __all__ = [
     "frame_of",
     "java_class",
@@ -17,6 +19,8 @@ __all__ = [
     "sequence",
     "staged",
 ]
+
+_SORTING = "org.apache.spark.sql.execution.exchange.EnsureRequirements"
 
 
 @lru_cache(maxsize=256)
@@ -42,8 +46,10 @@ def sequence(jvm: Any, elements: Iterable[Any]) -> Any:
     return java_class(jvm, "org.apache.spark.api.python.PythonUtils").toSeq(made)
 
 
-def prepared(session: SparkSession, plan: Any) -> Any:
+def prepared(session: SparkSession, plan: Any, *, sort: bool = True) -> Any:
     """A physical plan made ready to run.
+
+    With ``sort=False`` its steps get their rows as they are, not shuffled or sorted as they ask for.
 
     Spark itself would prepare a copy. What the steps of a copy count isn't seen by others who hold
     the same steps, as Spark's stream does those that scan its sources.
@@ -56,6 +62,8 @@ def prepared(session: SparkSession, plan: Any) -> Any:
     preparing = scala_object(jvm, "org.apache.spark.sql.execution.QueryExecution")
     none = scala_object(jvm, "scala.None")
     rules = preparing.preparations(session._jsparkSession, none, False)
+    if not sort:
+        rules = sequence(jvm, (rule for rule in each(rules) if rule.ruleName() != _SORTING))
     return preparing.prepareForExecution(rules, plan)
 
 

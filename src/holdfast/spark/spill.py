@@ -11,19 +11,17 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.operators.arriving import TAG
 from holdfast.operators.base import Operator, Received
 from holdfast.state.blocks import read_slice
-from holdfast.state.columns import one_array, take_all
 from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows, merge_sorted, sort_rows
 from holdfast.state.local import LocalRun, LocalRunWriter
 from holdfast.state.schema import HASH
 
-__all__ = ["Ingest", "in_source_order"]
+__all__ = ["Ingest"]
 
 
 class Ingest:
@@ -41,6 +39,8 @@ class Ingest:
         self.memory_bytes = memory_bytes
         self.receive = receive or (lambda rows: (Received(rows),))
         self.keys = operator.key_columns
+        # Rows of a key go by their tags, if they have any.
+        self._within = TAG if TAG in operator.kept_schema.names else None
         self.control: list[pa.Table] = []
         self.greatest_ms: dict[str, int] = {}
         self.sides: dict[str, list[pa.Table]] = {}
@@ -88,7 +88,7 @@ class Ingest:
             self._spill(self.operator.combine(self._sorted()))
         for part in within.split(2 * (1 + self.spilled_bytes // self.memory_bytes)):
             rows = [piece for _, run in self._spills if (piece := self._piece(run, part))]
-            yield part, in_source_order(merge_sorted(rows)) if rows else self._sorted()
+            yield part, merge_sorted(rows, self._within) if rows else self._sorted()
 
     def close(self) -> None:
         """Remove the spilled files."""
@@ -102,7 +102,7 @@ class Ingest:
         # Spark's bigint hash has the bits of the unsigned one.
         hashes = table.column(0).combine_chunks().view(pa.uint64())
         table = table.set_column(0, pa.field(HASH, pa.uint64(), nullable=False), hashes)
-        return in_source_order(sort_rows(table, self.keys))
+        return sort_rows(table, self.keys, self._within)
 
     def _arriving(self) -> pa.Schema:
         """The columns as they come in."""
@@ -132,21 +132,3 @@ class Ingest:
         if not batches:
             return None
         return sort_rows(pa.Table.from_batches(batches), self.keys)
-
-
-def in_source_order(rows: SortedRows) -> SortedRows:
-    """The same rows with those of each key in the order of their tags, if they have any."""
-    table = rows.table
-    place = table.schema.get_field_index(TAG)
-    if place < 0 or len(rows.starts) == table.num_rows:
-        return rows
-    tags = one_array(table.column(place)).to_numpy()
-    back = tags[1:] < tags[:-1]
-    back[rows.starts[1:] - 1] = False
-    if not back.any():
-        return rows
-    groups = np.zeros(table.num_rows, np.int64)
-    groups[rows.starts[1:]] = 1
-    order = np.lexsort((tags, groups.cumsum()))
-    columns = take_all([one_array(column) for column in table.columns], order)
-    return SortedRows(pa.Table.from_arrays(columns, schema=table.schema), rows.starts, rows.keys)

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["TopPlan", "plan_top"]
 
 _LATE = "_holdfast_late"
+_AGE = "_holdfast_age"
+_PLACE = "_holdfast_place"
+_UNIT_BITS = 4
+_OLDEST = (1 << 38) - 1
 # With more rows per key there is little to leave out.
 _MOST = 10
-_NEVER = -(1 << 63)
+# Earlier than any time that Spark has, which are those of years 1 to 9999.
+_NEVER = -(1 << 62)
 
 
 @dataclass(frozen=True)
@@ -57,24 +62,43 @@ class TopPlan(RowPlan):
 
     def preaggregate(self, frame: DataFrame) -> Grouped:
         """Of each key the first rows of each partition, and all that may be late."""
-        rows = self.lift(frame, first=False).withColumn(_LATE, self._late())
-        return first_of_partitions(rows, self._window, self.top.n)._replace(without=_LATE)
+        rows = self.lift(frame, first=False)
+        if self.time is None:
+            return first_of_partitions(rows, self._window, self.top.n)
+        rows = rows.withColumn(_LATE, self._late(self.time)).withColumn(_AGE, self._age(self.time))
+        rows = rows.withColumn(_PLACE, F.col(HASH).bitwiseAND(~_OLDEST).bitwiseOR(F.col(_AGE)))
+        first = first_of_partitions(rows, self._latest, self.top.n, by=_PLACE)
+        return first._replace(without=(_LATE, _AGE, _PLACE))
 
-    @cached_property
+    @property
     def _window(self) -> WindowSpec:
-        keys = (quoted(name) for name, _ in self.top.keys)
         order = (
             F.col(quoted(name)).desc() if down else F.col(quoted(name)).asc()
             for name, down in (*self.top.sort_by, (TAG, False))
         )
-        return Window.partitionBy(HASH, *keys, _LATE).orderBy(*order)
+        return Window.partitionBy(HASH, *self._keys).orderBy(*order)
 
-    def _late(self) -> Column:
+    @property
+    def _latest(self) -> WindowSpec:
+        """The latest rows first, as far as their ages tell them apart: those that tie all stay."""
+        return Window.partitionBy(HASH, *self._keys, _LATE).orderBy(_AGE)
+
+    @property
+    def _keys(self) -> list[str]:
+        return [quoted(name) for name, _ in self.top.keys]
+
+    def _late(self, time: Column) -> Column:
         """A number of its own for every row that may be late, so that each is the first of a group."""
         nothing = F.lit(None).cast("long")
-        if self.time is None:
-            return nothing
-        return F.when(self.time <= self._bound.column(self.time), F.col(TAG)).otherwise(nothing)
+        return F.when(time <= self._bound.column(time), F.col(TAG)).otherwise(nothing)
+
+    def _age(self, time: Column) -> Column:
+        """A number that is the lower, the later a row is: in units of 16 µs, which it tells apart for the
+        50 days after the watermark.
+        """
+        after = F.shiftright(time - self._bound.column(time), _UNIT_BITS)
+        age = F.lit(_OLDEST) - F.greatest(F.lit(0), F.least(F.lit(_OLDEST), after))
+        return F.coalesce(age, F.lit(_OLDEST))
 
     @cached_property
     def _bound(self) -> Changing:

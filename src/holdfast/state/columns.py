@@ -35,6 +35,8 @@ _VIEWS = {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}
 _VIEW_BYTES = 16
 # Fewer values than this are taken faster directly than by way of views.
 _FEW = 4096
+# Rows that stand in stretches as long as this, on average, are copied stretch by stretch.
+_LONG = 256
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
 
 
@@ -82,11 +84,23 @@ def take(array: pa.Array, indices: Indices, *, ascending: bool = False) -> pa.Ar
 def take_all(
     arrays: Sequence[pa.Array], indices: Indices, *, ascending: bool = False
 ) -> list[pa.Array]:
-    """The values of several columns at the same indices."""
+    """The values of several columns at the same indices; the columns themselves if those are all."""
     places = pa.array(indices)
-    if len(indices) < _FEW:
+    if not arrays or len(indices) < _FEW:
         return [_take_plain(array, places) for array in arrays]
+    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
+    if not len(breaks) and len(indices) == len(arrays[0]):
+        return list(arrays)
+    if 0 < len(breaks) <= len(indices) // _LONG:
+        begins = np.concatenate(([0], breaks))
+        counts = np.diff(begins, append=len(indices)).tolist()
+        stretches = list(zip(indices[begins].tolist(), counts, strict=True))
+        return [_take_stretches(array, stretches) for array in arrays]
     return [_take_many(array, places, ascending=ascending) for array in arrays]
+
+
+def _take_stretches(array: pa.Array, stretches: Sequence[tuple[int, int]]) -> pa.Array:
+    return concat([array.slice(begin, count) for begin, count in stretches], array.type)
 
 
 def _take_many(array: pa.Array, places: pa.Array, *, ascending: bool) -> pa.Array:

@@ -52,8 +52,10 @@ class Grouping:
     """Where in that order each distinct key begins."""
 
 
-def sort_rows(table: pa.Table, keys: int) -> SortedRows:
-    """Sort rows by hash (column 0) and key (the next ``keys`` columns); equal keys keep their order.
+def sort_rows(table: pa.Table, keys: int, within: str | None = None) -> SortedRows:
+    """Sort rows by hash (column 0) and key (the next ``keys`` columns).
+
+    Rows of one key keep their order, or go by the whole numbers of the column ``within``.
 
     >>> table = pa.table({"h": pa.array([7, 3, 7], pa.uint64()), "k": ["a", "b", "a"], "n": [1, 2, 3]})
     >>> rows = sort_rows(table, keys=1)
@@ -61,11 +63,15 @@ def sort_rows(table: pa.Table, keys: int) -> SortedRows:
     ([2, 1, 3], [0, 1])
     """
     columns = [one_array(column) for column in table.columns]
-    return _sorted(columns, table.schema, keys, _hash_order(columns[0].to_numpy()))
+    return _sorted(columns, table.schema, keys, _hash_order(columns[0].to_numpy()), within)
 
 
 def _sorted(
-    columns: Sequence[pa.Array], schema: pa.Schema, keys: int, by_hash: _HashOrder
+    columns: Sequence[pa.Array],
+    schema: pa.Schema,
+    keys: int,
+    by_hash: _HashOrder,
+    within: str | None,
 ) -> SortedRows:
     order, hashes = by_hash
     # Keys are moved before they are compared: neighbours are then compared where they lie.
@@ -74,9 +80,34 @@ def _sorted(
     if groups.order is not None:
         order = groups.order if order is None else order[groups.order]
         key_columns = [take(column, groups.order) for column in key_columns]
+    if within is not None:
+        numbers = columns[schema.get_field_index(within)].to_numpy()
+        order = _ordered_within(numbers, order, groups.starts)
     rest = [_moved(column, order) for column in columns[keys + 1 :]]
     table = pa.Table.from_arrays([pa.array(hashes), *key_columns, *rest], schema=schema)
     return SortedRows(table, groups.starts, keys)
+
+
+def _ordered_within(
+    numbers: npt.NDArray[np.int64], order: Indices | None, starts: Indices
+) -> Indices | None:
+    """The order in which the numbers of each group ascend. Only groups where they don't are touched."""
+    count = len(numbers)
+    if len(starts) == count:
+        return order
+    ordered = numbers if order is None else numbers[order]
+    back = ordered[1:] < ordered[:-1]
+    back[starts[1:] - 1] = False
+    if not back.any():
+        return order
+    sizes = np.diff(starts, append=count)
+    groups = np.repeat(np.arange(len(starts)), sizes)
+    touched = np.zeros(len(starts), np.bool_)
+    touched[groups[:-1][back]] = True
+    places = np.flatnonzero(np.repeat(touched, sizes))
+    result: Indices = np.arange(count) if order is None else order.copy()
+    result[places] = result[places[np.lexsort((ordered[places], groups[places]))]]
+    return result
 
 
 def _moved(column: pa.Array, order: Indices | None) -> pa.Array:
@@ -93,15 +124,18 @@ def keys_equal(a: pa.Table, b: pa.Table) -> Mask:
     return _all_equal([(one_array(x), one_array(y)) for x, y in pairs], a.num_rows)
 
 
-def merge_sorted(parts: Sequence[SortedRows]) -> SortedRows:
-    """One sorted whole of several, oldest first: rows of one key stand in the order of the parts."""
+def merge_sorted(parts: Sequence[SortedRows], within: str | None = None) -> SortedRows:
+    """One sorted whole of several, oldest first: rows of one key stand in the order of the parts.
+
+    Or in the order of the column ``within``, see :func:`sort_rows`.
+    """
     tables = [part.table for part in parts]
     schema = tables[0].schema
     columns = [
         concat([one_array(table.column(i)) for table in tables], field.type)
         for i, field in enumerate(schema)
     ]
-    return _sorted(columns, schema, parts[0].keys, _merge_order(columns[0].to_numpy()))
+    return _sorted(columns, schema, parts[0].keys, _merge_order(columns[0].to_numpy()), within)
 
 
 def group_stretches(
