@@ -185,6 +185,47 @@ def test_a_bad_block_is_noticed_before_it_is_decoded_and_others_can_be_read() ->
     assert run.block(2).num_rows == 100
 
 
+def test_of_blocks_without_the_wanted_hashes_only_hashes_are_read() -> None:
+    table = many_rows(1000)
+    data, info = encode_stored([table], table.schema)
+    there = Object(data)
+    run = StoredRun.open("1-x", form_of(info), there.read)
+    there.reads.clear()
+    hashes = table.column(0).to_numpy()
+    absent = hashes[[250, 750]] + np.uint64(1)
+    assert not np.isin(absent, hashes).any()
+    wanted = {2: absent[:1], 5: hashes[550:551], 7: absent[1:], 9: hashes[-1:]}
+    assert run.only_with(list(wanted), wanted.__getitem__) == [5, 9]
+    assert sum(length for _, length in there.reads) < sum(b.length for b in run.blocks) / 5
+    # Where most blocks have some, looking first would only be slower.
+    there.reads.clear()
+    assert run.only_with([1, 2], lambda index: hashes[100 * index : 100 * index + 50]) == [1, 2]
+    assert there.reads == []
+
+
+def test_every_flipped_byte_of_the_hashes_is_noticed() -> None:
+    table = many_rows(30)
+    data, info = encode_stored([table], table.schema)
+    group = pq.read_metadata(pa.BufferReader(bytes(data))).row_group(0).column(0)
+    hashes = table.column(0).to_numpy()
+
+    def only_with(changed: bytearray) -> list[int]:
+        return list(opened(changed, info).only_with([0], lambda _: hashes[3:4]))
+
+    assert only_with(bytearray(data)) == [0]
+    for place in range(
+        group.data_page_offset, group.data_page_offset + group.total_compressed_size
+    ):
+        for bit in (1, 128):
+            changed = bytearray(data)
+            changed[place] ^= bit
+            # A change that says nothing about the values, in the page's header, may go unseen.
+            try:
+                assert only_with(changed) == [0]
+            except CorruptionError:
+                continue
+
+
 def test_a_run_may_be_empty() -> None:
     data, info = encode_stored([], SCHEMA.arrow)
     run = opened(data, info)

@@ -42,9 +42,8 @@ _on_demand: dict[Path, StoredRun] = {}
 _copies: dict[Path, StoredRun] = {}
 
 
-# Blocks read one by one take longer than as many read in a row, and the background may be fetching all
-# of them meanwhile: on demand is faster while it touches less than about a fifth.
-_FEW = 4
+# So many keys per block make on demand touch nearly all of a run, though perhaps only its hashes.
+_MOST_PER_BLOCK = 2
 
 
 class _Counter:
@@ -163,7 +162,7 @@ class RunOpener:
             return copied
         if self.touching is not None:
             stored = _on_demand.get(path) or open_stored(run, self.storage, _read.add)
-            if self.touching == 0 or _FEW * self._expected(run) < len(stored.blocks):
+            if self.touching == 0 or self._expected(run) < _MOST_PER_BLOCK * len(stored.blocks):
                 _on_demand[path] = stored
                 return stored
             return self.copy(run)

@@ -48,7 +48,8 @@ _LONG_S = 600.0
 _RECOVERIES = 5
 _TIDY_S = 600.0
 _LAST_MERGE_S = 60.0
-_FIRST_S = 10.0
+_FIRST_S = 15.0
+_SOON_S = 2.0
 FOLLOW_S = 0.2
 """How often hosts are looked at between epochs."""
 
@@ -89,6 +90,7 @@ class Running:
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
         self._is_first = True
+        self._first_since = time.monotonic()
         """No epoch was processed yet since state was opened, or moved to other hosts."""
         self._epoch_began = time.monotonic()
         self._tidied = time.monotonic()
@@ -386,7 +388,7 @@ class Running:
         with self._renewing.alone():
             self.parts.close()
             self._use(self._renewed())
-            self._is_first = True
+            self._is_first, self._first_since = True, time.monotonic()
             self.lost = None
             recovery.step("open")
             self.spark_query = self.parts.begin(self._on_batch)
@@ -438,7 +440,7 @@ class Running:
             self._tidied = noticed
             cluster.tidy(self.ledger.live_runs())
         if cluster.follow(self.ledger.version):
-            self._is_first = True
+            self._is_first, self._first_since = True, noticed
             epoch = self.ledger.version.epoch
             self.recoveries.append(Recovery("partitions have moved", epoch, noticed))
             self.recoveries[-1].step("open")
@@ -447,9 +449,7 @@ class Running:
             self.parts.jobs.spark.sparkContext.cancelJobGroup(str(self.started.runId))
         if not cluster.wants_runs.is_set():
             return not self._first_is_under_way and cluster.decode_some(self.ledger.version)
-        waited_s = time.monotonic() - self._epoch_began
-        if self._first_is_under_way and cluster.reads_remotely and waited_s < _FIRST_S:
-            # It reads what it needs itself, and has the network to itself for a while.
+        if cluster.reads_remotely and self._gives_way():
             return False
         if not cluster.fetch_missing(self.ledger.version):
             if cluster.missing(self.ledger.version):
@@ -460,6 +460,14 @@ class Running:
                 logger.info("every host has its runs: %s", self.recoveries[-1])
             return False
         return True
+
+    def _gives_way(self) -> bool:
+        """Whether the first epoch has the network to itself: it reads what it needs on demand.
+
+        It is waited for a moment: input may have come that nobody has seen yet.
+        """
+        waited_s = time.monotonic() - self._first_since
+        return self._is_first and waited_s < (_FIRST_S if self.epoch_lock.locked() else _SOON_S)
 
     @property
     def _first_is_under_way(self) -> bool:

@@ -17,7 +17,7 @@ import xxhash
 
 from holdfast.errors import CorruptionError, InternalError
 from holdfast.state.columns import hash_values, one_array
-from holdfast.state.hashing import HashRange
+from holdfast.state.hashing import Hashes, HashRange
 from holdfast.state.schema import TOMBSTONE
 
 __all__ = [
@@ -81,6 +81,12 @@ class OpenRun(Protocol):
 
     def blocks_at(self, indexes: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Read and decode blocks, in ascending order; those that are far away some ahead."""
+
+    def only_with(self, indexes: Sequence[int], wanted: Callable[[int], Hashes]) -> Sequence[int]:
+        """Those of these blocks that have any of the ascending hashes wanted of each.
+
+        All of them, if that can't be told for much less than reading them.
+        """
 
     def will_need(self, index: int) -> None:
         """A hint that all of a block is about to be read."""

@@ -37,6 +37,8 @@ def parquet_options(first: pa.RecordBatch) -> dict[str, Any]:
         "column_encoding": encodings,
         # Other engines can skip row groups by hash; no one asks for the bounds of other columns.
         "write_statistics": [HASH],
+        # So that one column of a block can be trusted without the others.
+        "write_page_checksum": True,
     }
 
 

@@ -88,7 +88,8 @@ class SearchPart:
         wanted = hashes if len(todo) == len(hashes) else hashes[todo]
         starts = wanted.searchsorted(self.firsts, side="left")
         ends = wanted.searchsorted(self.lasts, side="right")
-        touched: list[int] = np.flatnonzero(starts < ends).tolist()
+        near: list[int] = np.flatnonzero(starts < ends).tolist()
+        touched = self.run.only_with(near, lambda index: wanted[starts[index] : ends[index]])
         batches = self.run.blocks_at(touched)
         for index in touched:
             asked = slice(starts[index], ends[index])

@@ -29,6 +29,7 @@ from holdfast.state.blocks import (
 )
 from holdfast.state.columns import hash_values, one_array
 from holdfast.state.encoding import parquet_options
+from holdfast.state.hashing import Hashes
 from holdfast.state.run import StoredForm
 
 __all__ = ["StoredInfo", "StoredRun", "encode_stored"]
@@ -41,6 +42,10 @@ BLOCK_ROWS = 1 << 13
 BLOCK_BYTES = 32 << 20
 _STRETCH_BYTES = 2 << 20
 _THREADS = 4
+# Single columns are small: it is their latency that takes time.
+_LOOKING_THREADS = 8
+# With more keys per block most blocks have some, and would be read twice.
+_FEW = 4
 
 
 class StoredInfo(msgspec.Struct, frozen=True):
@@ -56,6 +61,8 @@ class StoredInfo(msgspec.Struct, frozen=True):
 class _Index(msgspec.Struct, frozen=True):
     format: int
     totals: RunTotals
+    page_checksums: bool = False
+    """Whether every page has a CRC, so that columns can be read alone."""
 
 
 def encode_stored(tables: Iterable[pa.Table], schema: pa.Schema) -> tuple[memoryview, StoredInfo]:
@@ -101,7 +108,7 @@ class _Encoder:
             self._writer = self._open(pa.RecordBatch.from_pylist([], self._schema))
         rows = sum(block.rows for block in self._blocks)
         totals = RunTotals(rows, self._tombstones, tuple(self._blocks))
-        index = msgspec.json.encode(_Index(FORMAT, totals)).decode()
+        index = msgspec.json.encode(_Index(FORMAT, totals, page_checksums=True)).decode()
         self._writer.add_key_value_metadata({INDEX_KEY: index})
         self._writer.close()
         data = self._sink.getbuffer()
@@ -126,7 +133,9 @@ class StoredRun:
         self._read = read
         self._metadata = pq.read_metadata(pa.BufferReader(tail))
         self.schema: pa.Schema = self._opened(0, b"").schema_arrow.remove_metadata()
-        self.totals: RunTotals = self._read_totals()
+        index = self._read_index()
+        self.totals: RunTotals = index.totals
+        self._page_checksums = index.page_checksums
         self._latest: tuple[int, pa.RecordBatch] | None = None
 
     @classmethod
@@ -168,6 +177,39 @@ class StoredRun:
                 for late in coming:
                     late.cancel()
 
+    def only_with(self, indexes: Sequence[int], wanted: Callable[[int], Hashes]) -> Sequence[int]:
+        """Those of these blocks that have any of the hashes wanted of each, by their hashes alone.
+
+        Those are about a fifth of a block, and keys that are new need no more.
+        """
+        asked = sum(len(wanted(index)) for index in indexes)
+        if not self._page_checksums or asked > _FEW * len(indexes):
+            return indexes
+        with ThreadPoolExecutor(_LOOKING_THREADS) as pool:
+            found = pool.map(lambda index: self._has_any(index, wanted(index)), indexes)
+            return [index for index, has in zip(indexes, found, strict=True) if has]
+
+    def _has_any(self, index: int, wanted: Hashes) -> bool:
+        hashes = self._hashes(index)
+        # None is above the block's last one, so every position is in bounds.
+        return bool((hashes[hashes.searchsorted(wanted)] == wanted).any())
+
+    def _hashes(self, index: int) -> Hashes:
+        """Fetch, check and decode the hashes of a block alone."""
+        block = self.blocks[index]
+        self._check_chunks(index, block)
+        start, end = _extent(self._metadata.row_group(index).column(0))
+        file = self._opened(start, self._read(start, end - start), check=True)
+        try:
+            table = file.read_row_group(index, columns=self.schema.names[:1], use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise _corrupt(self.name, f"hashes of block {index} can't be read: {error}") from error
+        hashes = hash_values(table)
+        bounds = (int(hashes[0]), int(hashes[-1])) if len(hashes) == block.rows else None
+        if bounds != (block.first, block.last) or not (hashes[1:] >= hashes[:-1]).all():
+            raise _corrupt(self.name, f"hashes of block {index} are not what was written")
+        return hashes
+
     def _stretches(self, indexes: Sequence[int]) -> Iterator[range]:
         """Those of these blocks that lie together, as far as they are worth one read."""
         start, size = indexes[0], 0
@@ -203,10 +245,15 @@ class StoredRun:
             for end, block in zip(ends, blocks, strict=True)
         ]
 
-    def _opened(self, start: int, data: bytes) -> pq.ParquetFile:
+    def _opened(self, start: int, data: bytes, *, check: bool = False) -> pq.ParquetFile:
         """The file, of which these bytes can be read: one for each, for threads to use."""
         window = _Window(self._form.size_bytes, start, data)
-        return pq.ParquetFile(window, metadata=self._metadata, pre_buffer=False)
+        return pq.ParquetFile(
+            window,
+            metadata=self._metadata,
+            pre_buffer=False,
+            page_checksum_verification=check,
+        )
 
     def will_need(self, index: int) -> None:
         """Nothing to do: a block is always fetched as a whole."""
@@ -229,7 +276,7 @@ class StoredRun:
             raise _corrupt(self.name, "it is longer than what was written")
         verify_blocks(self, lambda problem: _corrupt(self.name, problem))
 
-    def _read_totals(self) -> RunTotals:
+    def _read_index(self) -> _Index:
         try:
             encoded = self._metadata.metadata[INDEX_KEY.encode()]
             index = msgspec.json.decode(encoded, type=_Index)
@@ -239,18 +286,22 @@ class StoredRun:
             raise _corrupt(self.name, f"it has format {index.format}, this Holdfast reads {FORMAT}")
         if len(index.totals.blocks) != self._metadata.num_row_groups:
             raise _corrupt(self.name, "it has another number of row groups than its index says")
-        return index.totals
+        return index
 
     def _check_chunks(self, index: int, block: Block) -> None:
         group = self._metadata.row_group(index)
         for number in range(group.num_columns):
-            chunk = group.column(number)
-            start = chunk.data_page_offset
-            if chunk.dictionary_page_offset is not None:
-                start = min(start, chunk.dictionary_page_offset)
-            end = start + chunk.total_compressed_size
+            start, end = _extent(group.column(number))
             if start < block.offset or end > block.offset + block.length:
                 raise _corrupt(self.name, f"column {number} of block {index} lies outside of it")
+
+
+def _extent(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Where the bytes of a column of a block begin and end."""
+    start = chunk.data_page_offset
+    if chunk.dictionary_page_offset is not None:
+        start = min(start, chunk.dictionary_page_offset)
+    return start, start + chunk.total_compressed_size
 
 
 class _Window(io.RawIOBase):
