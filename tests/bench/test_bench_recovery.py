@@ -109,9 +109,10 @@ def test_ratios_take_the_worst_of_large_sizes_and_count_all_bytes() -> None:
         "remote_bytes_when_local": 600_000.0,
         "executor_growth": 1.25,
         "spark_over_holdfast": 7.5,
+        "spark_over_holdfast_local": 10.0,
         "first_epoch_over_full_restore": 0.4,
     }
 
 
 def test_what_was_not_measured_has_no_ratio() -> None:
-    assert ratios([], [], "200mbit") == dict.fromkeys(BARS)
+    assert ratios([], [], "200mbit") == dict.fromkeys([*BARS, "spark_over_holdfast_local"])
