@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.operators.window.spec import WindowSpec
@@ -67,6 +69,23 @@ def test_first_rows_or_all(spark: SparkSession, timed: bool, n: int) -> None:
     assert fewer > 10
 
 
+def test_first_rows_of_what_was_joined_and_grouped_before(spark: SparkSession) -> None:
+    """What is below the sort by one number is shuffled and sorted as ever."""
+    empty = spark.readStream.format("rate").load().selectExpr("'' k", "value v", "timestamp ts")
+    rows = hf.stream(empty).with_watermark("ts", "1 s", allowed_lateness="3 s")
+    plan = rows.key_by("k").top(1, by=[("ts", "desc"), "v"]).plan()
+    names = spark.createDataFrame([(c, c.upper()) for c in "abcd"], "k string, name string")
+
+    def joined(frame: DataFrame) -> DataFrame:
+        for hint in ("broadcast", "merge", "shuffle_hash"):
+            frame = frame.join(names.hint(hint), "k", "left").drop("name")
+        return frame.groupBy("k", "ts").agg(F.max("v").alias("v")).select("k", "v", "ts")
+
+    late, fewer = compare(spark, plan, joined)
+    assert late > 10
+    assert fewer > 10
+
+
 def test_rows_are_not_left_out_where_they_would_be_missed(spark: SparkSession) -> None:
     empty = spark.readStream.format("rate").load().selectExpr("'' k", "value v", "timestamp ts")
     keyed = hf.stream(empty).with_watermark("ts", "1 s").key_by("k", "ts")
@@ -76,14 +95,16 @@ def test_rows_are_not_left_out_where_they_would_be_missed(spark: SparkSession) -
     assert not any(stream.plan().may_preaggregate for stream in (by_value, until, many))
 
 
-def compare(spark: SparkSession, plan: Plan) -> tuple[int, int]:
+def compare(
+    spark: SparkSession, plan: Plan, before: Callable[[DataFrame], DataFrame] = lambda frame: frame
+) -> tuple[int, int]:
     """Run epochs both ways; how many rows were late, and how many fewer were sent."""
     lifted, grouped = Epochs(plan.operator), Epochs(plan.operator)
     watermark: int | None = None
     late = fewer = 0
     for number in range(4):
         rows = some_rows(number, number * LENGTH_S)
-        frame = spark.createDataFrame(rows, SCHEMA).repartition(2)
+        frame = before(spark.createDataFrame(rows, SCHEMA).repartition(2))
         clock = lifted.clock(number, watermark)
         plan.at(clock)
         made = preaggregated(spark, plan.preaggregate(frame))

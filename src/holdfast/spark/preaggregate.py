@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _LIMIT = "WindowGroupLimit"
+_SORT = "Sort"
 _RANK = "_holdfast_rank"
 _REQUIREMENT = "requiredChildDistributionExpressions"
 
@@ -45,8 +46,8 @@ class Grouped(NamedTuple):
     """The logical plan that it was made of."""
     without: tuple[str, ...] = ()
     """Columns that only group and sort."""
-    sorted: bool = False
-    """Whether rows are in the order they must be in, though Spark can't see that."""
+    settled: int = 0
+    """How many of the topmost steps have rows in the order they need, though Spark can't see that."""
 
 
 class Preaggregated(NamedTuple):
@@ -93,15 +94,16 @@ def first_of_partitions(
     whole = ranked._jdf.queryExecution().sparkPlan()
     schema = rows._jdf.schema()
     limits = [node for node in nodes(whole) if node.nodeName() == _LIMIT]
-    if not limits or limits[-1].output().size() != schema.size():
+    is_sorted = by is None or (limits and limits[-1].children().head().nodeName() == _SORT)
+    if not limits or not is_sorted or limits[-1].output().size() != schema.size():
         raise InternalError(f"Spark's plan for the first {n} rows of a group has another form")
     analyzed = ranked._jdf.queryExecution().analyzed()
-    return Grouped(limits[-1], schema, analyzed, sorted=by is not None)
+    return Grouped(limits[-1], schema, analyzed, settled=0 if by is None else 2)
 
 
 def preaggregated(session: SparkSession, grouped: Grouped) -> Preaggregated:
     """The groups as rows."""
-    plan = prepared(session, grouped.plan, sort=not grouped.sorted)
+    plan = prepared(session, grouped.plan, settled=grouped.settled)
     frame = frame_of(session, plan.execute(), grouped.schema).drop(*grouped.without)
     # Asked more than once, and each time some calls to the JVM.
     return Preaggregated(frame, cache(lambda: _rows_into(plan)))

@@ -46,10 +46,11 @@ def sequence(jvm: Any, elements: Iterable[Any]) -> Any:
     return java_class(jvm, "org.apache.spark.api.python.PythonUtils").toSeq(made)
 
 
-def prepared(session: SparkSession, plan: Any, *, sort: bool = True) -> Any:
+def prepared(session: SparkSession, plan: Any, *, settled: int = 0) -> Any:
     """A physical plan made ready to run.
 
-    With ``sort=False`` its steps get their rows as they are, not shuffled or sorted as they ask for.
+    So many of its topmost steps, ``settled``, get their rows as they come, not shuffled or sorted as they
+    ask for.
 
     Spark itself would prepare a copy. What the steps of a copy count isn't seen by others who hold
     the same steps, as Spark's stream does those that scan its sources.
@@ -62,9 +63,19 @@ def prepared(session: SparkSession, plan: Any, *, sort: bool = True) -> Any:
     preparing = scala_object(jvm, "org.apache.spark.sql.execution.QueryExecution")
     none = scala_object(jvm, "scala.None")
     rules = preparing.preparations(session._jsparkSession, none, False)
-    if not sort:
-        rules = sequence(jvm, (rule for rule in each(rules) if rule.ruleName() != _SORTING))
-    return preparing.prepareForExecution(rules, plan)
+    if not settled:
+        return preparing.prepareForExecution(rules, plan)
+    for rule in each(rules):
+        below = settled if rule.ruleName() == _SORTING else 0
+        plan = _applied(rule, plan, below)
+    return plan
+
+
+def _applied(rule: Any, plan: Any, below: int) -> Any:
+    """A plan with a rule applied to what is below so many of its steps."""
+    if not below:
+        return rule.apply(plan)
+    return plan.withNewChildInternal(_applied(rule, plan.children().head(), below - 1))
 
 
 def rdd_of(frame: DataFrame) -> Any:

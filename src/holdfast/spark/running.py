@@ -50,6 +50,7 @@ _TIDY_S = 600.0
 _LAST_MERGE_S = 60.0
 _FIRST_S = 15.0
 _SOON_S = 2.0
+_SETTLING_S = 5.0
 FOLLOW_S = 0.2
 """How often hosts are looked at between epochs."""
 
@@ -90,7 +91,7 @@ class Running:
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
         self._is_first = True
-        self._first_since = time.monotonic()
+        self._first_since = self._first_done = time.monotonic()
         """No epoch was processed yet since state was opened, or moved to other hosts."""
         self._epoch_began = time.monotonic()
         self._tidied = time.monotonic()
@@ -224,7 +225,8 @@ class Running:
         failpoint("epoch.start")
         progress = self.parts.loop.run(batch, record, position)
         failpoint("epoch.recorded")
-        self._is_first = False
+        if self._is_first:
+            self._is_first, self._first_done = False, time.monotonic()
         self.progress.append(progress)
         if self.recoveries:
             self.recoveries[-1].epoch_done(epoch)
@@ -448,7 +450,7 @@ class Running:
             # live, Spark keeps them waiting for it, as long as spark.locality.wait.node says.
             self.parts.jobs.spark.sparkContext.cancelJobGroup(str(self.started.runId))
         if not cluster.wants_runs.is_set():
-            return not self._first_is_under_way and cluster.decode_some(self.ledger.version)
+            return self._is_settled and cluster.decode_some(self.ledger.version)
         if cluster.reads_remotely and self._gives_way():
             return False
         if not cluster.fetch_missing(self.ledger.version):
@@ -470,9 +472,11 @@ class Running:
         return self._is_first and waited_s < (_FIRST_S if self.epoch_lock.locked() else _SOON_S)
 
     @property
-    def _first_is_under_way(self) -> bool:
-        """Whether the first epoch after a start or a loss runs: whoever waits for it waits for that."""
-        return self._is_first and self.epoch_lock.locked()
+    def _is_settled(self) -> bool:
+        """Whether nobody waits any more for the first epoch after a start or a loss, or its checkpoint."""
+        if self._is_first:
+            return not self.epoch_lock.locked()
+        return time.monotonic() > self._first_done + _SETTLING_S
 
     def _hand_over(self, cluster: ClusterSite) -> None:
         """Between two epochs: store and copy what the last ones changed, then switch."""
