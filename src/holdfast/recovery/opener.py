@@ -97,11 +97,13 @@ def open_stored(
             hint="restart the pipeline: it continues from the last checkpoint",
         )
 
+    reader = storage.reader(stored.object)
+
     def read(start: int, length: int) -> bytes:
         if on_read is not None:
             on_read(length)
         try:
-            return storage.get_range(stored.object, start, length)
+            return reader(start, length)
         except NotFoundError:
             raise CorruptionError(
                 f"run {run.name} of {run.table} is missing: there is no object {stored.object}"

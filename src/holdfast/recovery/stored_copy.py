@@ -47,13 +47,14 @@ def write_copy(
     """Bring the stored form of a run to a path, as it is, checked; it appears there when it is whole."""
     stored = run.stored
     assert stored is not None
+    reader = storage.reader(stored.object)
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{next(_attempts)}.tmp")
 
     def read(start: int) -> bytes:
         length = min(_PIECE_BYTES, stored.size_bytes - start)
         if on_read is not None:
             on_read(length)
-        return storage.get_range(stored.object, start, length)
+        return reader(start, length)
 
     starts = range(0, stored.size_bytes, _PIECE_BYTES)
     try:

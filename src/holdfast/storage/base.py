@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -109,6 +109,17 @@ class Storage(ABC):
     @abstractmethod
     def get_range(self, name: str, start: int, length: int) -> bytes:
         """Bytes ``start`` to ``start + length`` (less at the end of the object)."""
+
+    def reader(self, name: str) -> Callable[[int, int], bytes]:
+        """``get_range`` of one object that is never replaced, so that where it is need be asked only once.
+
+        >>> from holdfast.storage import MemoryStorage
+        >>> storage = MemoryStorage("reader")
+        >>> storage.put("runs/a", b"abcdef")
+        >>> storage.reader("runs/a")(2, 3)
+        b'cde'
+        """
+        return lambda start, length: self.get_range(name, start, length)
 
     @abstractmethod
     def put(self, name: str, data: Buffer) -> None:

@@ -41,7 +41,7 @@ from holdfast.storage.hedged import hedged
 from holdfast.storage.packages import require_package
 
 if TYPE_CHECKING:
-    from hdfs_native import Client, FileStatus
+    from hdfs_native import Client, FileReader, FileStatus
 
 __all__ = ["HdfsStorage"]
 
@@ -109,6 +109,16 @@ class HdfsStorage(Storage):
         """Bytes ``start`` to ``start + length`` (less at the end of the object)."""
         check_range(start, length)
         return self._read(name, start, length)
+
+    def reader(self, name: str) -> Callable[[int, int], bytes]:
+        """See :meth:`Storage.reader`: the NameNode is asked where the blocks are once, and after faults."""
+        kept: builtins.list[FileReader] = []
+
+        def read(start: int, length: int) -> bytes:
+            check_range(start, length)
+            return self._read(name, start, length, kept)
+
+        return read
 
     def put(self, name: str, data: Buffer) -> None:
         """Create or replace an object."""
@@ -182,11 +192,24 @@ class HdfsStorage(Storage):
     def _path(self, name: str) -> str:
         return self.place.path(check_name(name))
 
-    def _read(self, name: str, start: int, length: int | None) -> bytes:
+    def _read(
+        self,
+        name: str,
+        start: int,
+        length: int | None,
+        kept: builtins.list[FileReader] | None = None,
+    ) -> bytes:
+        """Bytes of an object; with what is ``kept`` of it from reads before, which this one adds to."""
         path = self._path(name)
+        attempts = itertools.count()
 
         def read(progress: Progress) -> bytes:
-            reader = self._client().read(path)
+            if next(attempts) == 0 and kept:
+                reader = kept[0]
+            else:
+                reader = self._client().read(path)
+                if kept is not None:
+                    kept[:] = [reader]
             size = len(reader)
             end = size if length is None else min(size, start + length)
             pieces = []

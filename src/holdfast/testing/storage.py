@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from unittest import TestCase
 
 from holdfast.errors import InputError
@@ -111,12 +112,13 @@ class StorageTests:
     def test_ranges(self, storage: Storage) -> None:
         """Ranges end with the object; none may be negative."""
         storage.put("a", b"0123456789")
-        assert storage.get_range("a", 0, 10) == b"0123456789"
-        assert storage.get_range("a", 3, 4) == b"3456"
-        assert storage.get_range("a", 8, 100) == b"89"
-        assert storage.get_range("a", 5, 0) == b""
-        assert storage.get_range("a", 10, 5) == b""
-        assert storage.get_range("a", 99, 5) == b""
+        for read in (partial(storage.get_range, "a"), storage.reader("a")):
+            assert read(0, 10) == b"0123456789"
+            assert read(3, 4) == b"3456"
+            assert read(8, 100) == b"89"
+            assert read(5, 0) == b""
+            assert read(10, 5) == b""
+            assert read(99, 5) == b""
         for start, length in ((-1, 2), (0, -1)):
             with _raises(InputError):
                 storage.get_range("a", start, length)
@@ -130,6 +132,8 @@ class StorageTests:
                     storage.get(name)
                 with _raises(NotFoundError):
                     storage.get_range(name, 0, 1)
+                with _raises(NotFoundError):
+                    storage.reader(name)(0, 1)
                 with _raises(NotFoundError):
                     storage.size(name)
             storage.put("log/77.json", b"another")
