@@ -7,12 +7,13 @@ from a look at the disk of every host that joins.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -482,7 +483,31 @@ class ClusterSite:
             return msgspec.json.encode(task(index))
 
         numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)
-        return [msgspec.json.decode(found, type=Found) for found in answers(numbers, run)]
+        with self._cancelled_without(hosts):
+            return [msgspec.json.decode(found, type=Found) for found in answers(numbers, run)]
+
+    @contextlib.contextmanager
+    def _cancelled_without(self, hosts: Sequence[str]) -> Iterator[None]:
+        """Jobs of this thread fail when one of these hosts goes.
+
+        While another of them lives, Spark would keep the lost one's task waiting for it.
+        """
+        tag, over = f"{self._tag}-{uuid.uuid4().hex}", threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_POLL_S):
+                if not {host.name for host in self._hosts.hosts()}.issuperset(hosts):
+                    self._context.cancelJobsWithTag(tag)
+
+        self._context.addJobTag(tag)
+        watching = threading.Thread(target=watch, name="holdfast-hosts", daemon=True)
+        if len(hosts) > 1:
+            watching.start()
+        try:
+            yield
+        finally:
+            over.set()
+            self._context.removeJobTag(tag)
 
 
 def _raise_bad(found: Iterable[Found]) -> None:
