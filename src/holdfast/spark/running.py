@@ -91,8 +91,8 @@ class Running:
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
         self._is_first = True
-        self._first_since = self._first_done = time.monotonic()
         """No epoch was processed yet since state was opened, or moved to other hosts."""
+        self._first_since = self._first_done = time.monotonic()
         self._epoch_began = time.monotonic()
         self._tidied = time.monotonic()
         self.progress: deque[EpochProgress] = deque(maxlen=_KEEP_PROGRESS)
