@@ -90,7 +90,8 @@ class Driver:
 
     def stop(self) -> None:
         self.ask("stop")
-        assert self.process.wait(60) == 0
+        code = self.process.wait(60)
+        assert code == 0, f"{code}; its log ends with\n{self.log.read_text()[-3000:]}"
         self._close()
 
     def kill(self) -> None:

@@ -158,6 +158,39 @@ def test_a_killed_writer_leaves_a_whole_object_or_none(
     assert [info.name for info in storage.list()] == ["log/7"]
 
 
+def test_a_process_ends_well_while_threads_call_hdfs(storage: HdfsStorage) -> None:
+    # Python takes its time at the end: calls come back meanwhile, and others would begin.
+    program = """
+import sys, threading, time
+from holdfast.errors import StorageError
+from holdfast.storage import open_storage
+
+class Slow:
+    def __del__(self):
+        time.sleep(1)
+
+def call_for_ever():
+    try:
+        while True:
+            storage.exists("log/7")
+            called.release()
+    except StorageError as error:
+        print(error)
+
+sys.modules["slow"] = Slow()
+storage, called = open_storage(sys.argv[1]), threading.Semaphore(0)
+for _ in range(4):
+    threading.Thread(target=call_for_ever, daemon=True).start()
+for _ in range(20):
+    called.acquire()
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", program, storage.url], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert child.returncode == 0
+    assert "the process is ending" in child.stdout
+
+
 def test_a_writer_whose_temporary_file_was_swept_writes_again(storage: HdfsStorage) -> None:
     swept: list[int] = []
     for number, write in enumerate((storage.put, storage.put_if_absent)):

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from holdfast.storage.calls import in_thread
+
 __all__ = ["Progress", "bounded"]
 
 T = TypeVar("T")
@@ -80,7 +82,7 @@ def bounded(call: Callable[[Progress], T], stall_s: float) -> T:
         finally:
             done.set()
 
-    threading.Thread(target=run, name="holdfast-storage", daemon=True).start()
+    in_thread(run)
     while not done.wait(max(0.001, stall_s - progress.idle_s())):
         if progress.idle_s() >= stall_s:
             progress.give_up()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from holdfast.storage.bounded import Progress
+from holdfast.storage.calls import in_thread
 
 __all__ = ["hedged"]
 
@@ -36,7 +36,7 @@ class _Attempt(Generic[T]):
         self.error: BaseException | None = None
         self._call = call
         self._done = done
-        threading.Thread(target=self._run, name="holdfast-storage", daemon=True).start()
+        in_thread(self._run)
 
     def _run(self) -> None:
         try:
