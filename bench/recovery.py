@@ -111,7 +111,7 @@ class Run:
 
     def _executors_and_driver(self) -> None:
         self.experiment.limit(None)
-        for repeat in range(max(2, self.plan.repeats)):
+        for repeat in range(max(3, self.plan.repeats)):
             for size in self.plan.executor_sizes:
                 if (pipe := self.pipes.get(("holdfast", size))) is not None:
                     self._fail(

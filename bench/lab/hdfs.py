@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.lab.names import MASTER, Place
 from bench.lab.spark import TRUSTING
@@ -85,12 +86,26 @@ class Hdfs:
         """Where the NameNode believes its hosts to stand."""
         return {_host(name): str(node["location"]) for name, node in self._nodes().items()}
 
+    def copies_to_make(self) -> int:
+        """How many blocks have fewer copies than they should; 0 while there is no NameNode."""
+        bean = self._bean("FSNamesystem")
+        waiting = (
+            "UnderReplicatedBlocks",
+            "PendingReplicationBlocks",
+            "ScheduledReplicationBlocks",
+        )
+        return sum(int(bean.get(name, 0)) for name in waiting)
+
     def _nodes(self) -> Nodes:
-        query = "/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
-        answer = ask(self._lab, MASTER, self.config.web_port, query)
-        beans = [] if answer is None else answer["beans"]
-        nodes: Nodes = json.loads(beans[0]["LiveNodes"]) if beans else {}
+        nodes: Nodes = json.loads(self._bean("NameNodeInfo").get("LiveNodes", "{}"))
         return nodes
+
+    def _bean(self, name: str) -> dict[str, Any]:
+        """What the NameNode says of itself; nothing while there is none."""
+        query = f"/jmx?qry=Hadoop:service=NameNode,name={name}"
+        answer = ask(self._lab, MASTER, self.config.web_port, query)
+        beans: list[dict[str, Any]] = [] if answer is None else answer["beans"]
+        return beans[0] if beans else {}
 
 
 def heard_from(nodes: Nodes) -> list[str]:

@@ -308,6 +308,10 @@ class Lab:
         """The hosts whose DataNodes the NameNode hears from."""
         return self._hdfs.live_datanodes() if self._hdfs is not None else []
 
+    def copies_to_make(self) -> int:
+        """How many blocks of HDFS have fewer copies than they should."""
+        return self._hdfs.copies_to_make() if self._hdfs is not None else 0
+
     def racks(self) -> dict[str, str]:
         """Where the NameNode believes its hosts to stand."""
         return self._hdfs.racks() if self._hdfs is not None else {}

@@ -71,6 +71,9 @@ _SETTINGS = {
     # A copy that was ordered from a host which is gone is ordered again soon.
     "dfs.namenode.reconstruction.pending.timeout-sec": "5",
     "dfs.namenode.redundancy.interval.seconds": "1s",
+    # A DataNode with twice the connections of the average takes no blocks: with nearly none on
+    # average that is whoever is read from, and what is left is the host that has just died.
+    "dfs.namenode.redundancy.considerLoad": "false",
     "dfs.client.socket-timeout": "3000",
     "dfs.datanode.socket.write.timeout": "3000",
     "dfs.namenode.safemode.extension": "0",

@@ -24,6 +24,7 @@ from holdfast import failpoints
 from holdfast.errors import FencedError, HoldfastError
 from holdfast.spark import cluster
 from holdfast.spark.query import Query
+from holdfast.spark.survey import Found
 
 SCHEMA = "word string, amount long"
 _speaking = threading.Lock()
@@ -79,6 +80,23 @@ def look(query: Query) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def wait_on(work: Path, site: cluster.ClusterSite, host: str) -> str:
+    """A job on all hosts whose task on one never ends; it makes a file there. How the job ends."""
+    hosts = [each.name for each in site._hosts.hosts()]
+    begun = work / f"waits-on-{host}"
+
+    def task(index: int) -> Found:
+        if hosts[index] == host:
+            begun.touch()
+            threading.Event().wait()
+        return Found(hosts[index])
+
+    try:
+        return str(site._jobs.run(hosts, task, "wait"))
+    except HoldfastError as error:
+        return str(error)
+
+
 def obey(work: Path, query: Query, command: str, arguments: list[str]) -> Any:
     if command == "run":
         query.process_all_available()
@@ -94,6 +112,8 @@ def obey(work: Path, query: Query, command: str, arguments: list[str]) -> Any:
         query.drain(arguments[0])
     elif command == "undrain":
         query.undrain(arguments[0])
+    elif command == "wait_on":
+        return wait_on(work, query._running.hosts, arguments[0])
     elif command == "patience":  # how long to wait for an executor to come back, on a busy machine
         cluster._RETURN_S = float(arguments[0])
     elif command == "announce":  # say when a failpoint is passed

@@ -134,6 +134,9 @@ class Experiment:
         names = self._ask("runs")["runs"] if pipe.engine == "holdfast" else []
         if self.lab.local_files(spare, pipe.name).keys() & set(names):
             raise RuntimeError(f"{spare} has the state before {lost} is killed")
+        if self.lab.arrangement == "local":
+            # Else HDFS makes them meanwhile, over the cable that is measured.
+            wait_for(lambda: self.lab.copies_to_make() == 0, "all copies in HDFS", _LONG_S)
         before = self.lab.bytes(spare)
         killed = time.monotonic()
         self.lab.kill(lost)

@@ -7,17 +7,14 @@ from a look at the disk of every host that joins.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
@@ -27,9 +24,9 @@ from holdfast.recovery.holdings import Holdings, by_urgency
 from holdfast.recovery.placement import Copy, Host, Plan, place
 from holdfast.spark.executors import check_executors, check_shared
 from holdfast.spark.fleeting import host_is_lost, why_fleeting
+from holdfast.spark.host_jobs import HostJobs
 from holdfast.spark.hosts import LiveHosts
-from holdfast.spark.placed import Placer, answers
-from holdfast.spark.session import in_background
+from holdfast.spark.placed import Placer
 from holdfast.spark.site import Placement
 from holdfast.spark.survey import Found, decode_runs, fetch_runs, first_bytes, probe, survey, tidy
 from holdfast.state.hashing import HashRange, partition_range
@@ -70,7 +67,6 @@ class ClusterSite:
         limit_bytes: int | None = None,
         priorities: Mapping[str, int] | None = None,
     ) -> None:
-        self._spark = spark
         self._context = context = spark.sparkContext
         self._storage = storage
         self._root = root
@@ -79,7 +75,7 @@ class ClusterSite:
         self._priorities = priorities or {}
         self._hosts = LiveHosts(context)
         self._placer = Placer(context)
-        self._tag = f"holdfast-hosts-{uuid.uuid4().hex}"
+        self._jobs = HostJobs(spark, self._hosts, self._placer)
         self._over = threading.Event()
         self._folder: Path | None = None
         self._claim = 0
@@ -94,6 +90,7 @@ class ClusterSite:
         self._retired: list[tuple[tuple[str, str], ...]] = []
         self._copying: set[str] = set()
         """Hosts that may have runs in their stored form only."""
+        self._moved = False
         self._moves: dict[int, str] = {}
         """Partitions that are to be handed over, and to which host."""
         self._unbalanced = False
@@ -135,7 +132,7 @@ class ClusterSite:
         names = [host.name for host in self.wait_for_hosts()]
         check_executors(self._context, names, self._storage.packages)
         root = self._root
-        _raise_bad(self._on_hosts(names, lambda _: probe(root), "try local disks"))
+        _raise_bad(self._jobs.run(names, lambda _: probe(root), "try local disks"))
         check_shared(self._context, self._hosts.neighbours(), root)
 
     # ---- epochs
@@ -223,6 +220,12 @@ class ClusterSite:
                 return False
             after = self.place(version, len(before.assignments))
             return [a.host for a in after.assignments] != [a.host for a in before.assignments]
+
+    def take_moved(self) -> bool:
+        """Whether partitions were placed elsewhere since this was last asked, for whichever thread."""
+        with self._lock:
+            moved, self._moved = self._moved, False
+            return moved
 
     # ---- handing over between living hosts
 
@@ -342,7 +345,7 @@ class ClusterSite:
             return fetch_runs(folder, storage, shares[index][1], claim)
 
         began = time.monotonic()
-        found = self._on_hosts([host for host, _ in shares], task, "fetch runs")
+        found = self._jobs.run([host for host, _ in shares], task, "fetch runs")
         self.learn((), {result.host: result.runs for result in found})
         took = time.monotonic() - began
         for result in found:
@@ -370,7 +373,7 @@ class ClusterSite:
         def task(_: int) -> Found:
             return decode_runs(folder, storage, runs, claim, _DECODE_BYTES)
 
-        for result in self._on_hosts(hosts, task, "decode runs"):
+        for result in self._jobs.run(hosts, task, "decode runs"):
             if result.error:
                 raise HoldfastError(f"host {result.host} could not decode runs: {result.error}")
             if not result.runs:
@@ -381,12 +384,12 @@ class ClusterSite:
     def give_up(self) -> None:
         """Nobody needs this site any more: end what runs on hosts, and wait for none."""
         self._over.set()
-        self._context.cancelJobsWithTag(self._tag)
+        self._jobs.cancel()
 
     def tidy(self, live: set[str]) -> None:
         """Have every host delete what failed attempts left."""
         folder, kept = self.folder, frozenset(live)
-        self._on_hosts(sorted(self._present), lambda _: tidy(folder, kept), "tidy")
+        self._jobs.run(sorted(self._present), lambda _: tidy(folder, kept), "tidy")
 
     # ---- inside
 
@@ -418,6 +421,7 @@ class ClusterSite:
         avoided = self.health.avoided(now)
         plan = place(needs, hosts, previous=previous, avoid=avoided, balance=_BALANCE)
         self._executors = executors
+        self._moved |= any(plan.hosts.get(number) != host for number, host in previous.items())
         for line in plan.explain():
             logger.info("placement: %s", line)
         if plan.lost or plan.stranded:
@@ -463,7 +467,7 @@ class ClusterSite:
     def _look_at(self, hosts: Sequence[str]) -> list[Found]:
         """Take over what hosts have on their disks; those that can't be used are told by an error."""
         root, claim, runs = self._root, self._claim, dict(self._known)
-        found = self._on_hosts(hosts, lambda _: survey(root, claim, runs), "look at local disks")
+        found = self._jobs.run(hosts, lambda _: survey(root, claim, runs), "look at local disks")
         for result in found:
             if result.error:
                 continue
@@ -472,42 +476,6 @@ class ClusterSite:
             self._present |= {result.host}
             self._copying.add(result.host)
         return found
-
-    def _on_hosts(
-        self, hosts: Sequence[str], task: Callable[[int], Found], what: str
-    ) -> list[Found]:
-        """Run something once on each host."""
-        in_background(self._context, f"{what} on {', '.join(hosts)}", self._tag)
-
-        def run(index: int) -> bytes:
-            return msgspec.json.encode(task(index))
-
-        numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)
-        with self._cancelled_without(hosts):
-            return [msgspec.json.decode(found, type=Found) for found in answers(numbers, run)]
-
-    @contextlib.contextmanager
-    def _cancelled_without(self, hosts: Sequence[str]) -> Iterator[None]:
-        """Jobs of this thread fail when one of these hosts goes.
-
-        While another of them lives, Spark would keep the lost one's task waiting for it.
-        """
-        tag, over = f"{self._tag}-{uuid.uuid4().hex}", threading.Event()
-
-        def watch() -> None:
-            while not over.wait(_POLL_S):
-                if not {host.name for host in self._hosts.hosts()}.issuperset(hosts):
-                    self._context.cancelJobsWithTag(tag)
-
-        self._context.addJobTag(tag)
-        watching = threading.Thread(target=watch, name="holdfast-hosts", daemon=True)
-        if len(hosts) > 1:
-            watching.start()
-        try:
-            yield
-        finally:
-            over.set()
-            self._context.removeJobTag(tag)
 
 
 def _raise_bad(found: Iterable[Found]) -> None:

@@ -13,9 +13,10 @@ from pyspark.errors import PySparkException
 
 from holdfast.checkpoint.ledger import Ahead
 from holdfast.errors import HoldfastError
+from holdfast.spark.following import FOLLOW_S
 from holdfast.spark.progress import EpochProgress
 from holdfast.spark.recovering import Recovery
-from holdfast.spark.running import FOLLOW_S, QueryParts, Running
+from holdfast.spark.running import QueryParts, Running
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -25,6 +25,7 @@ from holdfast.errors import (
 from holdfast.failpoints import failpoint
 from holdfast.spark.epoch import EpochLoop
 from holdfast.spark.explain import failure_of, unexpected
+from holdfast.spark.following import FirstEpoch, Following
 from holdfast.spark.options import Options
 from holdfast.spark.progress import EpochProgress
 from holdfast.spark.recovering import Recovery
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.spark.background import BackgroundJobs
     from holdfast.spark.cluster import ClusterSite
 
-__all__ = ["FOLLOW_S", "QueryParts", "Running"]
+__all__ = ["QueryParts", "Running"]
 
 logger = logging.getLogger("holdfast.query")
 
@@ -46,13 +47,7 @@ _FENCE_CHECK_S = 1.0
 _RETRY_S = 1.0
 _LONG_S = 600.0
 _RECOVERIES = 5
-_TIDY_S = 600.0
 _LAST_MERGE_S = 60.0
-_FIRST_S = 15.0
-_SOON_S = 2.0
-_SETTLING_S = 5.0
-FOLLOW_S = 0.2
-"""How often hosts are looked at between epochs."""
 
 
 @dataclass
@@ -86,21 +81,18 @@ class Running:
     def __init__(self, parts: QueryParts, renew: Callable[[], QueryParts]) -> None:
         self._use(parts)
         self._renew = renew
-        self._renewing = SharedLock()
+        self.renewing = SharedLock()
         """Held alone while parts are replaced, and shared by whoever must not see that happen."""
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
-        self._is_first = True
-        """No epoch was processed yet since state was opened, or moved to other hosts."""
-        self._first_since = self._first_done = time.monotonic()
         self._epoch_began = time.monotonic()
-        self._tidied = time.monotonic()
         self.progress: deque[EpochProgress] = deque(maxlen=_KEEP_PROGRESS)
         self.failure: HoldfastError | None = None
         self.waiting: str | None = None
         self.stopping = threading.Event()
         self.done = threading.Event()
         self.epoch_lock = threading.Lock()
+        self.first = FirstEpoch(self.epoch_lock)
         self._merging = threading.Lock()
         self.wake = threading.Condition()
         self._asked = 0
@@ -154,7 +146,7 @@ class Running:
         self.spark_query = self.parts.begin(self._on_batch)
         targets = [self._take_checkpoints, self._watch_fence, self._wait_for_end]
         if self.parts.cluster is not None:
-            targets.append(self._follow_hosts)
+            targets.append(Following(self).follow)
         self._threads = [
             InheritableThread(target=target, daemon=True, name=f"holdfast-{self.name}")
             for target in targets
@@ -177,12 +169,12 @@ class Running:
             self.steps.acquire()
         self._wait_while_ahead()
         with self.epoch_lock:
-            ending = self._ending
+            ending = self.ending
             try:
                 if not ending:
                     self._run_epoch(batch, epoch)
             except StateLostError as error:
-                self._lose(error)
+                self.lose(error)
                 # A short text: Spark takes it apart with an expression that overflows on long ones.
                 raise StateLostError("state was lost") from None
             except HoldfastError as error:
@@ -199,14 +191,14 @@ class Running:
         self.epochs_done += 1
 
     @property
-    def _ending(self) -> bool:
+    def ending(self) -> bool:
         """Whether no further epoch may begin: the pipeline stops, has failed, or goes back."""
         return self.stopping.is_set() or self.failure is not None or self.lost is not None
 
     def _skipped(self, epoch: int) -> bool:
         """Pass over an epoch without input, unless a timer is due or it is about to end."""
         with self.epoch_lock:
-            if self._ending:
+            if self.ending:
                 return False
             record = self._record(epoch)
             if self.parts.loop.is_due(record):
@@ -225,8 +217,7 @@ class Running:
         failpoint("epoch.start")
         progress = self.parts.loop.run(batch, record, position)
         failpoint("epoch.recorded")
-        if self._is_first:
-            self._is_first, self._first_done = False, time.monotonic()
+        self.first.done()
         self.progress.append(progress)
         if self.recoveries:
             self.recoveries[-1].epoch_done(epoch)
@@ -255,7 +246,7 @@ class Running:
 
     def _wait_while_ahead(self) -> None:
         """Hold the next epoch while processing is too far ahead of the log."""
-        while not self._ending:
+        while not self.ending:
             why = self._too_far_ahead()
             if why is None:
                 break
@@ -295,13 +286,13 @@ class Running:
 
     def _checkpoint_once(self, asked: int) -> None:
         try:
-            with self._renewing.shared():
+            with self.renewing.shared():
                 entry = self.coordinator.checkpoint()
                 self._check_reachable()
             with self.wake:
                 self._answered = max(self._answered, asked)
                 self.wake.notify_all()
-            if entry is not None and not self._ending:
+            if entry is not None and not self.ending:
                 self._merge()
         except Exception as error:  # noqa: BLE001 - a thread that dies silently would stop checkpoints
             self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
@@ -313,7 +304,7 @@ class Running:
     def _merge(self) -> None:
         if self._merging.acquire(blocking=False):
             try:
-                with self._renewing.shared():
+                with self.renewing.shared():
                     self.parts.jobs.compact()
             finally:
                 self._merging.release()
@@ -321,7 +312,7 @@ class Running:
     def _watch_fence(self) -> None:
         while not self.done.wait(_FENCE_CHECK_S):
             try:
-                with self._renewing.shared():
+                with self.renewing.shared():
                     self.coordinator.log.check_not_fenced()
             except FencedError as error:
                 self._fail(error)
@@ -361,7 +352,7 @@ class Running:
 
     # ---- going back to the last checkpoint
 
-    def _lose(self, error: StateLostError) -> None:
+    def lose(self, error: StateLostError) -> None:
         """State is gone that no checkpoint holds: no epoch may begin before it is recovered."""
         if self.lost is None:
             self.lost = error
@@ -380,17 +371,17 @@ class Running:
             return
         gone = cluster.lost(self.ledger.version)
         if gone is not None:
-            self._lose(StateLostError(gone))
+            self.lose(StateLostError(gone))
             self.started.stop()
 
     def _recover(self) -> None:
         """Claim anew and continue after the last checkpoint, on the hosts that are left."""
         recovery = self.recoveries[-1]
         recovery.step("stop")
-        with self._renewing.alone():
+        with self.renewing.alone():
             self.parts.close()
             self._use(self._renewed())
-            self._is_first, self._first_since = True, time.monotonic()
+            self.first.expect()
             self.lost = None
             recovery.step("open")
             self.spark_query = self.parts.begin(self._on_batch)
@@ -413,79 +404,6 @@ class Running:
                 logger.warning("recovery failed and is tried again: %s", error)
                 self.stopping.wait(_RETRY_S * 2**attempt)
         raise AssertionError("unreachable")
-
-    def _follow_hosts(self) -> None:
-        """Notice hosts that come and go, and bring runs to those that need them, beside epochs."""
-        pause_s = FOLLOW_S
-        while not self.done.wait(pause_s):
-            pause_s = FOLLOW_S
-            if self._ending or self.spark_query is None:
-                continue
-            try:
-                with self._renewing.shared():
-                    cluster = self.hosts
-                    if self._follow_once(cluster):
-                        pause_s = 0.0
-                if cluster.moving and not cluster.missing(self.ledger.version):
-                    self._hand_over(cluster)
-            except StateLostError as error:
-                self._lose(error)
-                self.started.stop()
-            except Exception as error:  # noqa: BLE001 - epochs can do without, and it is tried again
-                logger.warning("hosts could not be followed, will be tried again: %s", error)
-                self.done.wait(_RETRY_S)
-
-    def _follow_once(self, cluster: ClusterSite) -> bool:
-        """Look at the hosts; whether there is more to fetch."""
-        noticed = time.monotonic()
-        if noticed > self._tidied + _TIDY_S:
-            self._tidied = noticed
-            cluster.tidy(self.ledger.live_runs())
-        if cluster.follow(self.ledger.version):
-            self._is_first, self._first_since = True, noticed
-            epoch = self.ledger.version.epoch
-            self.recoveries.append(Recovery("partitions have moved", epoch, noticed))
-            self.recoveries[-1].step("open")
-            # An epoch under way has tasks for the host that is gone. While other hosts of the same job
-            # live, Spark keeps them waiting for it, as long as spark.locality.wait.node says.
-            self.parts.jobs.spark.sparkContext.cancelJobGroup(str(self.started.runId))
-        if not cluster.wants_runs.is_set():
-            return self._is_settled and cluster.decode_some(self.ledger.version)
-        if cluster.reads_remotely and self._gives_way():
-            return False
-        if not cluster.fetch_missing(self.ledger.version):
-            if cluster.missing(self.ledger.version):
-                return True
-            cluster.wants_runs.clear()
-            if self.recoveries and "fetch" not in self.recoveries[-1].seconds:
-                self.recoveries[-1].fetched()
-                logger.info("every host has its runs: %s", self.recoveries[-1])
-            return False
-        return True
-
-    def _gives_way(self) -> bool:
-        """Whether the first epoch has the network to itself: it reads what it needs on demand.
-
-        It is waited for a moment: input may have come that nobody has seen yet.
-        """
-        waited_s = time.monotonic() - self._first_since
-        return self._is_first and waited_s < (_FIRST_S if self.epoch_lock.locked() else _SOON_S)
-
-    @property
-    def _is_settled(self) -> bool:
-        """Whether nobody waits any more for the first epoch after a start or a loss, or its checkpoint."""
-        if self._is_first:
-            return not self.epoch_lock.locked()
-        return time.monotonic() > self._first_done + _SETTLING_S
-
-    def _hand_over(self, cluster: ClusterSite) -> None:
-        """Between two epochs: store and copy what the last ones changed, then switch."""
-        with self.epoch_lock:
-            self.checkpoint()
-            while cluster.fetch_missing(self.ledger.version):
-                pass
-            cluster.switch(self.ledger.version)
-        logger.info("handed over: %s", "; ".join(self.hosts.explain()))
 
     def _finish(self) -> None:
         """A last checkpoint: all that was processed is published, and nothing else is left."""

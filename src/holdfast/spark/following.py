@@ -1,0 +1,143 @@
+"""Following the hosts of a cluster: a thread that notices who comes and goes, and brings runs along."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.errors import StateLostError
+from holdfast.spark.recovering import Recovery
+
+if TYPE_CHECKING:
+    from holdfast.spark.cluster import ClusterSite
+    from holdfast.spark.running import Running
+
+__all__ = ["FOLLOW_S", "FirstEpoch", "Following"]
+
+logger = logging.getLogger("holdfast.query")
+
+_TIDY_S = 600.0
+_RETRY_S = 1.0
+_FIRST_S = 15.0
+_SOON_S = 2.0
+_SETTLING_S = 5.0
+FOLLOW_S = 0.2
+"""How often hosts are looked at between epochs."""
+
+
+class FirstEpoch:
+    """The first epoch after state was opened or moved to other hosts: others make way for it.
+
+    >>> lock = threading.Lock()
+    >>> first = FirstEpoch(lock)
+    >>> with lock:
+    ...     first.has_the_network, first.is_settled
+    (True, False)
+    >>> first.done()
+    >>> first.has_the_network, first.is_settled
+    (False, False)
+    """
+
+    def __init__(self, epoch_lock: threading.Lock) -> None:
+        self._epoch_lock = epoch_lock
+        self.expect()
+
+    def expect(self) -> None:
+        """State was opened, or has moved."""
+        self._since = time.monotonic()
+        self._done: float | None = None
+
+    def done(self) -> None:
+        """An epoch was processed."""
+        if self._done is None:
+            self._done = time.monotonic()
+
+    @property
+    def has_the_network(self) -> bool:
+        """Whether fetching waits for it: it reads what it needs on demand.
+
+        It is waited for a moment before it begins: input may have come that nobody has seen yet.
+        """
+        waited_s = time.monotonic() - self._since
+        return self._done is None and waited_s < (
+            _FIRST_S if self._epoch_lock.locked() else _SOON_S
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody waits for it any more, or for its checkpoint."""
+        if self._done is None:
+            return not self._epoch_lock.locked()
+        return time.monotonic() > self._done + _SETTLING_S
+
+
+class Following:
+    """What the thread of a running pipeline does that follows its hosts."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._tidied = time.monotonic()
+
+    def follow(self) -> None:
+        """Notice hosts that come and go, and bring runs to those that need them, beside epochs."""
+        running = self._running
+        pause_s = FOLLOW_S
+        while not running.done.wait(pause_s):
+            pause_s = FOLLOW_S
+            if running.ending or running.spark_query is None:
+                continue
+            try:
+                with running.renewing.shared():
+                    cluster = running.hosts
+                    if self._once(cluster):
+                        pause_s = 0.0
+                if cluster.moving and not cluster.missing(running.ledger.version):
+                    self._hand_over(cluster)
+            except StateLostError as error:
+                running.lose(error)
+                running.started.stop()
+            except Exception as error:  # noqa: BLE001 - epochs can do without, and it is tried again
+                logger.warning("hosts could not be followed, will be tried again: %s", error)
+                running.done.wait(_RETRY_S)
+
+    def _once(self, cluster: ClusterSite) -> bool:
+        """Look at the hosts; whether there is more to fetch."""
+        running = self._running
+        version = running.ledger.version
+        noticed = time.monotonic()
+        if noticed > self._tidied + _TIDY_S:
+            self._tidied = noticed
+            cluster.tidy(running.ledger.live_runs())
+        if cluster.follow(version):
+            # An epoch under way has tasks for the host that is gone. While other hosts of the same job
+            # live, Spark keeps them waiting for it, as long as spark.locality.wait.node says.
+            running.parts.jobs.spark.sparkContext.cancelJobGroup(str(running.started.runId))
+        if cluster.take_moved():
+            running.first.expect()
+            running.recoveries.append(Recovery("partitions have moved", version.epoch, noticed))
+            running.recoveries[-1].step("open")
+        if not cluster.wants_runs.is_set():
+            return running.first.is_settled and cluster.decode_some(version)
+        if cluster.reads_remotely and running.first.has_the_network:
+            return False
+        if cluster.fetch_missing(version):
+            return True
+        if cluster.missing(running.ledger.version):
+            return True
+        cluster.wants_runs.clear()
+        if running.recoveries and "fetch" not in running.recoveries[-1].seconds:
+            running.recoveries[-1].fetched()
+            logger.info("every host has its runs: %s", running.recoveries[-1])
+        return False
+
+    def _hand_over(self, cluster: ClusterSite) -> None:
+        """Between two epochs: store and copy what the last ones changed, then switch."""
+        running = self._running
+        with running.epoch_lock:
+            running.checkpoint()
+            while cluster.fetch_missing(running.ledger.version):
+                pass
+            cluster.switch(running.ledger.version)
+        logger.info("handed over: %s", "; ".join(cluster.explain()))

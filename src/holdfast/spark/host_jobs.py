@@ -1,0 +1,76 @@
+"""Jobs that do something once on each of some hosts, beside the epochs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from holdfast.errors import HoldfastError
+from holdfast.spark.hosts import LiveHosts
+from holdfast.spark.placed import Placer, answers
+from holdfast.spark.session import in_background
+from holdfast.spark.survey import Found
+
+__all__ = ["HostJobs"]
+
+_POLL_S = 0.1
+
+
+class HostJobs:
+    """The jobs of one pipeline on the hosts that are alive."""
+
+    def __init__(self, spark: SparkSession, hosts: LiveHosts, placer: Placer) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._hosts = hosts
+        self._placer = placer
+        self._tag = f"holdfast-hosts-{uuid.uuid4().hex}"
+
+    def run(self, hosts: Sequence[str], task: Callable[[int], Found], what: str) -> list[Found]:
+        """Do something on each host, told its number; ``HoldfastError`` if one of them goes meanwhile."""
+        in_background(self._context, f"{what} on {', '.join(hosts)}", self._tag)
+
+        def run(index: int) -> bytes:
+            return msgspec.json.encode(task(index))
+
+        numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)
+        with self._ended_without(hosts, what):
+            return [msgspec.json.decode(found, type=Found) for found in answers(numbers, run)]
+
+    def cancel(self) -> None:
+        """End all that run."""
+        self._context.cancelJobsWithTag(self._tag)
+
+    @contextlib.contextmanager
+    def _ended_without(self, hosts: Sequence[str], what: str) -> Iterator[None]:
+        """The jobs of this thread end when one of these hosts goes.
+
+        While others of them live, Spark would keep the lost one's task waiting for it, as long as
+        ``spark.locality.wait.node`` says. A task alone is given to another host, which does no harm.
+        """
+        tag, over = f"{self._tag}-{uuid.uuid4().hex}", threading.Event()
+        gone: set[str] = set()
+
+        def watch() -> None:
+            while not over.wait(_POLL_S):
+                gone.update(set(hosts) - {host.name for host in self._hosts.hosts()})
+                if gone:  # Again and again: the job may not have begun yet.
+                    self._context.cancelJobsWithTag(tag)
+
+        self._context.addJobTag(tag)
+        if len(hosts) > 1:
+            threading.Thread(target=watch, name="holdfast-hosts", daemon=True).start()
+        try:
+            yield
+        except Exception as error:
+            if gone:
+                raise HoldfastError(f"{what}: {', '.join(sorted(gone))} is gone") from error
+            raise
+        finally:
+            over.set()
+            self._context.removeJobTag(tag)
