@@ -21,13 +21,14 @@ from bench.kit.recovery.hosts import SplitLab
 from bench.kit.recovery.program import DriverError
 from bench.kit.recovery.published import SIZES_MB
 from bench.kit.recovery.ratios import BARS, ratios
-from bench.kit.recovery.records import Built, Failure, Restore
+from bench.kit.recovery.records import Bound, Built, Failure, Restore
 from bench.kit.report import Report, machine
 from holdfast.errors import HoldfastError
 
 T = TypeVar("T")
 
 _RATE = "200mbit"
+_RATE_BYTES = 25_000_000
 _TOUCHED = 0.01
 _NEARLY_NOTHING = 1e-9
 
@@ -61,6 +62,7 @@ class Found:
     built: list[Built] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     restored: list[Restore] = field(default_factory=list)
+    bounds: list[Bound] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
@@ -132,6 +134,11 @@ class Run:
             made = self._try(f"restore, {share}", partial(self.experiment.restore, pipe, share))
             if made is not None:
                 self.found.restored.append(made)
+        limit = self._try(
+            "small reads", partial(self.experiment.bound, pipe, _TOUCHED, _RATE_BYTES)
+        )
+        if limit is not None:
+            self.found.bounds.append(limit)
 
     def _fail(self, what: str, work: Callable[[], Failure]) -> None:
         made = self._try(what, work)
@@ -169,11 +176,12 @@ def recovery(context: Context) -> Report:
         tables.steps(found.failures),
         tables.others(found.failures),
         tables.restores(found.restored),
+        tables.bounds(found.bounds),
     ):
         context.console.print(table)
     picture.draw(found.built, found.failures, _RATE, context.picture)
     measured = ratios(found.failures, found.restored, _RATE)
-    results: list[Any] = [*found.built, *found.failures, *found.restored]
+    results: list[Any] = [*found.built, *found.failures, *found.restored, *found.bounds]
     return Report(
         benchmark="recovery",
         quick=context.quick,

@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.kit.recovery.bound import bound
 from bench.kit.recovery.published import PUBLISHED_MS, SIZES_MB
 from bench.kit.recovery.ratios import BARS, ratios
+from bench.kit.recovery.reads import SmallReads
 from bench.kit.recovery.records import Built, Failure, Restore
 from bench.kit.recovery.tables import beside_published, rows, steps
 from bench.kit.recovery.text import LINE_BYTES, WORDS_PER_LINE, Text, lines, touching
@@ -116,3 +118,17 @@ def test_ratios_take_the_worst_of_large_sizes_and_count_all_bytes() -> None:
 
 def test_what_was_not_measured_has_no_ratio() -> None:
     assert ratios([], [], "200mbit") == dict.fromkeys([*BARS, "spark_over_holdfast_local"])
+
+
+def test_the_rate_of_reads_that_is_needed_is_the_one_that_halves_the_time() -> None:
+    def at(per_second: float) -> tuple[float, float | None]:
+        found = bound(Text(10), 0.01, 7_000_000, 25e6, SmallReads(per_second, key_share=0.75))
+        return found.least_ratio, found.reads_needed
+
+    slow, needed = at(3_000)
+    assert needed is not None
+    assert slow > 0.5
+    assert at(needed) == (0.5, needed)
+    assert at(2 * needed)[0] < 0.5
+    # Hashes and values are read in any case.
+    assert at(1e12)[0] > 0.25

@@ -98,8 +98,12 @@ class _Holdfast(_OnSpark):
         """What the newest checkpoint names."""
         entry = read_log(open_storage(self.checkpoint)).last_checkpoint
         assert entry is not None
-        stored = [run.stored.size_bytes for run in entry.runs if run.stored is not None]
-        return {"runs": [run.name for run in entry.runs], "stored_bytes": sum(stored)}
+        stored = [run.stored for run in entry.runs if run.stored is not None]
+        return {
+            "runs": [run.name for run in entry.runs],
+            "stored_bytes": sum(each.size_bytes for each in stored),
+            "largest": max(stored, key=lambda each: each.size_bytes).object,
+        }
 
     def looked_at(self, host: str, since: float) -> dict[str, Any]:
         """Wait until the pipeline has seen what is on the disk of a host that joined."""

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from bench.kit.recovery.bound import bound, small_reads
 from bench.kit.recovery.hosts import CANDIDATES, SplitLab, wait_for
 from bench.kit.recovery.program import DriverProgram
-from bench.kit.recovery.records import Built, Failure, Restore
+from bench.kit.recovery.records import Bound, Built, Failure, Restore
 from bench.kit.recovery.text import Text, touching
 
 __all__ = ["Experiment", "Pipe"]
@@ -217,6 +218,14 @@ class Experiment:
             full - began,
             answer["committed"] - began,
         )
+
+    def bound(self, pipe: Pipe, share: float, bytes_per_second: float) -> Bound:
+        """What an epoch on a share of the keys could do at best after a restore, at this rate."""
+        self.open(pipe)
+        found = self._ask("runs")
+        path = f"{pipe.checkpoint}/{found['largest']}".removeprefix(self.lab.hdfs_url)
+        reads = small_reads(self.lab, CANDIDATES[0], path, "word")
+        return bound(pipe.text, share, found["stored_bytes"], bytes_per_second, reads)
 
     def mend(self) -> None:
         """After something went wrong: whole hosts, and a new driver with the next pipeline."""

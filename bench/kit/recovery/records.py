@@ -7,7 +7,7 @@ from statistics import median
 
 import msgspec
 
-__all__ = ["Built", "Failure", "Restore", "middle"]
+__all__ = ["Bound", "Built", "Failure", "Restore", "middle"]
 
 
 class Built(msgspec.Struct, frozen=True):
@@ -69,6 +69,22 @@ class Restore(msgspec.Struct, frozen=True):
     full_s: float
     """Until all state was on the disk of its host."""
     committed_s: float
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """What a first epoch that touches cold keys can do at best, if nothing but reading takes time."""
+
+    megabytes: int
+    cold_keys: int
+    """Keys that it touches and that are in no recent run."""
+    key_share: float
+    """Of the stored bytes; the rest are hashes and values."""
+    reads_per_second: float
+    """Small pieces that the host could read, at the limited rate."""
+    least_ratio: float
+    """Over reading everything in a row, with pieces of the best size."""
+    reads_needed: float | None
+    """So many reads per second would make it half."""
 
 
 def middle(failures: Iterable[Failure], value: Callable[[Failure], float | None]) -> float | None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from bench.kit.recovery.published import PUBLISHED_MS
-from bench.kit.recovery.records import Built, Failure, Restore, middle
+from bench.kit.recovery.records import Bound, Built, Failure, Restore, middle
 
-__all__ = ["Row", "beside_published", "others", "restores", "rows", "steps"]
+__all__ = ["Row", "beside_published", "bounds", "others", "restores", "rows", "steps"]
 
 Row = tuple[str, ...]
 
@@ -152,6 +152,30 @@ def restores(found: Sequence[Restore]) -> Table:
         cells = (r.epoch_s, r.committed_s, r.full_s)
         table.add_row(
             f"{r.megabytes}", r.rate or "unlimited", f"{r.touched_keys:,}", *map(seconds, cells)
+        )
+    return table
+
+
+def bounds(found: Sequence[Bound]) -> Table:
+    """What a first epoch after a restore could do at best."""
+    table = Table(
+        "MB",
+        "cold keys",
+        "keys' share of bytes",
+        "small reads per second",
+        "best first epoch / full restore",
+        "reads per second for 0.5",
+        title="What bounds the first epoch after a restore",
+    )
+    for b in found:
+        needed = "—" if b.reads_needed is None else f"{b.reads_needed:,.0f}"
+        table.add_row(
+            f"{b.megabytes}",
+            f"{b.cold_keys:,}",
+            f"{b.key_share:.2f}",
+            f"{b.reads_per_second:,.0f}",
+            f"{b.least_ratio:.2f}",
+            needed,
         )
     return table
 

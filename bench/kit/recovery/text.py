@@ -12,7 +12,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LINE_BYTES", "PART_MB", "WORDS_PER_LINE", "Text", "ranks", "touching", "words"]
+__all__ = [
+    "LINE_BYTES",
+    "PART_MB",
+    "WORDS_PER_LINE",
+    "Text",
+    "ranks",
+    "touched",
+    "touching",
+    "words",
+]
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -83,8 +92,8 @@ def lines(first: int, count: int) -> bytes:
     return _laid_out(numbers.reshape(-1))
 
 
-def touching(keys: int, share: float, seed: int = 0) -> bytes:
-    """Text that touches a share of ``keys`` words, popular ones first and often (Zipf)."""
+def touched(keys: int, share: float, seed: int = 0) -> Numbers:
+    """Words that touch a share of ``keys`` words, popular ones first and often (Zipf)."""
     wanted = max(1, round(keys * share))
     random = np.random.default_rng([_SEED, 1, seed])
     drawn = ranks(random.random(2 * wanted), keys)
@@ -92,7 +101,12 @@ def touching(keys: int, share: float, seed: int = 0) -> bytes:
         drawn = np.concatenate([drawn, ranks(random.random(wanted), keys)])
     # As many words as it took to touch that many different ones.
     first_seen = np.sort(np.unique(drawn, return_index=True)[1])
-    return _laid_out(drawn[: first_seen[wanted - 1] + 1])
+    return drawn[: first_seen[wanted - 1] + 1]
+
+
+def touching(keys: int, share: float, seed: int = 0) -> bytes:
+    """The text of what is :func:`touched`."""
+    return _laid_out(touched(keys, share, seed))
 
 
 class Text:
@@ -117,6 +131,15 @@ class Text:
     def keys(self) -> int:
         """Different words."""
         return self.lines * _NEW_PER_LINE
+
+    def recent(self, share: float) -> Numbers:
+        """Words as in the last ``share`` of all lines: the new ones, and others drawn as it draws them."""
+        first = round(self.lines * (1 - share))
+        random = np.random.default_rng([_SEED, 2]).random(
+            (self.lines - first) * (WORDS_PER_LINE - _NEW_PER_LINE)
+        )
+        new = np.arange(first * _NEW_PER_LINE, self.keys, dtype=np.uint64)
+        return np.union1d(new, ranks(random, self.keys))
 
     def write(self, cache: Path, folder: Path) -> None:
         """Put the text into a folder; parts are made once and linked."""
