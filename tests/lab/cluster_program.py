@@ -23,6 +23,7 @@ import holdfast as hf
 from holdfast import failpoints
 from holdfast.errors import FencedError, HoldfastError
 from holdfast.spark import cluster
+from holdfast.spark.host_jobs import HostGoneError
 from holdfast.spark.query import Query
 from holdfast.spark.survey import Found
 
@@ -97,6 +98,17 @@ def wait_on(work: Path, site: cluster.ClusterSite, host: str) -> str:
         return str(error)
 
 
+def gone_once(site: cluster.ClusterSite) -> None:
+    """The next epoch loses a host while it looks at those that have joined."""
+    place = site.place
+
+    def gone(*_: Any) -> Any:
+        setattr(site, "place", place)  # noqa: B010 - mypy lets nobody replace a method
+        raise HostGoneError("look at local disks: h9 is gone")
+
+    setattr(site, "place", gone)  # noqa: B010
+
+
 def obey(work: Path, query: Query, command: str, arguments: list[str]) -> Any:
     if command == "run":
         query.process_all_available()
@@ -114,6 +126,8 @@ def obey(work: Path, query: Query, command: str, arguments: list[str]) -> Any:
         query.undrain(arguments[0])
     elif command == "wait_on":
         return wait_on(work, query._running.hosts, arguments[0])
+    elif command == "gone_once":
+        gone_once(query._running.hosts)
     elif command == "patience":  # how long to wait for an executor to come back, on a busy machine
         cluster._RETURN_S = float(arguments[0])
     elif command == "announce":  # say when a failpoint is passed

@@ -24,7 +24,7 @@ from holdfast.recovery.holdings import Holdings, by_urgency
 from holdfast.recovery.placement import Copy, Host, Plan, place
 from holdfast.spark.executors import check_executors, check_shared
 from holdfast.spark.fleeting import host_is_lost, why_fleeting
-from holdfast.spark.host_jobs import HostJobs
+from holdfast.spark.host_jobs import HostGoneError, HostJobs
 from holdfast.spark.hosts import LiveHosts
 from holdfast.spark.placed import Placer
 from holdfast.spark.site import Placement
@@ -283,7 +283,7 @@ class ClusterSite:
 
     def failed(self, error: Exception, attempt: int) -> None:
         """A job failed: return if a host was lost and it may do better now, else raise."""
-        changed = self._hosts.executors() != self._executors
+        changed = isinstance(error, HostGoneError) or self._hosts.executors() != self._executors
         reason = why_fleeting(error) or ("an executor came or went" if changed else None)
         if attempt >= _ATTEMPTS or reason is None or self._over.is_set():
             raise error

@@ -26,6 +26,7 @@ from holdfast.spark.flow.graph import Graph, Node, times_of
 from holdfast.spark.flow.job import EpochJob, NodeJob
 from holdfast.spark.flow.repeated import Repeated
 from holdfast.spark.flow.scans import Scans
+from holdfast.spark.host_jobs import HostGoneError
 from holdfast.spark.pacing import Pacing, Shape
 from holdfast.spark.placed import Placer
 from holdfast.spark.progress import EpochProgress, progress_of
@@ -96,7 +97,7 @@ class EpochLoop:
                 if repeats == _MOST_REPEATS:
                     raise InternalError(f"epoch {record.epoch}: {error}, {repeats} times") from None
                 logger.warning("epoch %d is run again: %s", record.epoch, error)
-            except (PySparkException, Py4JError) as error:
+            except (PySparkException, Py4JError, HostGoneError) as error:
                 self.site.failed(error, attempt)
                 # Should it have been for want of memory: batches are measured again.
                 self._largest_batch = None

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StateLostError
+from holdfast.spark.host_jobs import HostGoneError
 from holdfast.spark.recovering import Recovery
 
 if TYPE_CHECKING:
@@ -98,6 +99,9 @@ class Following:
             except StateLostError as error:
                 running.lose(error)
                 running.started.stop()
+            except HostGoneError as error:
+                logger.info("hosts are looked at again: %s", error)
+                pause_s = 0.0
             except Exception as error:  # noqa: BLE001 - epochs can do without, and it is tried again
                 logger.warning("hosts could not be followed, will be tried again: %s", error)
                 running.done.wait(_RETRY_S)

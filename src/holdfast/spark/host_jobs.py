@@ -16,9 +16,15 @@ from holdfast.spark.placed import Placer, answers
 from holdfast.spark.session import in_background
 from holdfast.spark.survey import Found
 
-__all__ = ["HostJobs"]
+__all__ = ["HostGoneError", "HostJobs"]
 
 _POLL_S = 0.1
+
+
+class HostGoneError(HoldfastError):
+    """A host went while something was done on it: look who is left, and do it there."""
+
+    kind = "host-gone"
 
 
 class HostJobs:
@@ -32,7 +38,7 @@ class HostJobs:
         self._tag = f"holdfast-hosts-{uuid.uuid4().hex}"
 
     def run(self, hosts: Sequence[str], task: Callable[[int], Found], what: str) -> list[Found]:
-        """Do something on each host, told its number; ``HoldfastError`` if one of them goes meanwhile."""
+        """Do something on each host, told its number; ``HostGoneError`` if one of several goes."""
         in_background(self._context, f"{what} on {', '.join(hosts)}", self._tag)
 
         def run(index: int) -> bytes:
@@ -69,7 +75,7 @@ class HostJobs:
             yield
         except Exception as error:
             if gone:
-                raise HoldfastError(f"{what}: {', '.join(sorted(gone))} is gone") from error
+                raise HostGoneError(f"{what}: {', '.join(sorted(gone))} is gone") from error
             raise
         finally:
             over.set()
