@@ -179,7 +179,7 @@ def recovery(context: Context) -> Report:
         tables.bounds(found.bounds),
     ):
         context.console.print(table)
-    picture.draw(found.built, found.failures, _RATE, context.picture)
+    picture.draw(found.failures, _RATE, context.picture)
     measured = ratios(found.failures, found.restored, _RATE)
     results: list[Any] = [*found.built, *found.failures, *found.restored, *found.bounds]
     return Report(

@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 
 from bench.kit.recovery.published import PUBLISHED_MS
-from bench.kit.recovery.records import Built, Failure, middle
+from bench.kit.recovery.records import Failure, middle
 from bench.kit.recovery.tables import chosen
 
 mpl.use("Agg")
@@ -21,9 +21,9 @@ _LOCAL, _REMOTE = "#0b7a75", "#9c4a3c"
 _PALE_LOCAL, _PALE_REMOTE = "#a9cfcc", "#dcb9b2"
 
 
-def draw(built: Sequence[Built], failures: Sequence[Failure], rate: str, path: Path) -> None:
+def draw(failures: Sequence[Failure], rate: str, path: Path) -> None:
     """From kill to usable, per size: ours at the limited rate, and the published figures."""
-    sizes = [state.megabytes for state in built if state.engine == "holdfast"]
+    sizes = sorted({f.megabytes for f in failures if f.kind == "host" and f.engine == "holdfast"})
     series = {
         ("published, local", _PALE_LOCAL): [PUBLISHED_MS.get(s, (0, 0))[0] / 1000 for s in sizes],
         ("published, remote", _PALE_REMOTE): [PUBLISHED_MS.get(s, (0, 0))[1] / 1000 for s in sizes],
