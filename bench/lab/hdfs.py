@@ -88,13 +88,14 @@ class Hdfs:
 
     def copies_to_make(self) -> int:
         """How many blocks have fewer copies than they should; 0 while there is no NameNode."""
-        bean = self._bean("FSNamesystem")
+        # Not the bean FSNamesystem: its figures are up to ten seconds old.
+        bean = self._bean("FSNamesystemState")
         waiting = (
-            "UnderReplicatedBlocks",
-            "PendingReplicationBlocks",
+            "LowRedundancyBlocks",
+            "PendingReconstructionBlocks",
             "ScheduledReplicationBlocks",
         )
-        return sum(int(bean.get(name, 0)) for name in waiting)
+        return sum(int(bean[name]) for name in waiting) if bean else 0
 
     def _nodes(self) -> Nodes:
         nodes: Nodes = json.loads(self._bean("NameNodeInfo").get("LiveNodes", "{}"))

@@ -1,4 +1,4 @@
-"""``hdfs_program.py write|read URL PATH BYTES``: on a host of the lab, as a program there would."""
+"""``hdfs_program.py write|read URL PATH BYTES [COPIES]``: on a host of the lab, as a program there would."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sys
 from hdfs_native import Client, WriteOptions
 
 
-def main(verb: str, url: str, path: str, size: str) -> None:
+def main(verb: str, url: str, path: str, size: str, copies: str = "1") -> None:
     client = Client(url)
     if verb == "write":
         with client.create(path, WriteOptions(replication=1)) as file:
             file.write(bytes(int(size)))
+        client.set_replication(path, int(copies))  # the others are made by HDFS
     else:
         with client.read(path) as file:
             assert len(file.read()) == int(size)

@@ -139,9 +139,13 @@ def test_a_datanode_dies_alone_and_starts_again(lab: Lab) -> None:
     lab.kill_datanode("h2")
     wait_until(lambda: not running(lab, "h2", DataNode.main), "the end of the DataNode")
     wait_until(lambda: lab.live_datanodes() == ["h1"], "HDFS notices", 60)
+    assert lab.copies_to_make() == 0
+    python(lab, "h1", "hdfs_program.py", "write", lab.hdfs_url, "/y", "100", "2")
+    wait_until(lambda: lab.copies_to_make() == 1, "HDFS counts a missing copy", 60)
     lab.start("h2")
     assert running(lab, "h2", SparkWorker.main) == worker
     assert lab.live_datanodes() == ["h1", "h2"]
+    wait_until(lambda: lab.copies_to_make() == 0, "HDFS makes the missing copy", 60)
 
 
 def test_a_host_joins(lab: Lab) -> None:
