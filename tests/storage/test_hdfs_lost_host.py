@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -14,18 +14,12 @@ from bench.services.daemon import wait_until
 from bench.services.hadoop import LocalHdfs
 from holdfast.storage import HdfsStorage
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hdfs_parts")]
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def hdfs(
-    tmp_path_factory: pytest.TempPathFactory, require: Callable[[str, str], None]
-) -> Iterator[LocalHdfs]:
-    require("hdfs_native", "pip install 'holdfast[hdfs]'")
-    require("pyspark", "./run setup")
-    require("java", "./run setup")
-    require("mvn", "install Maven: Hadoop's jars come through it")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHdfs]:
     with LocalHdfs(tmp_path_factory.mktemp("hdfs"), datanodes=3, replication=3) as running:
         yield running
 

@@ -22,19 +22,13 @@ from holdfast.storage import HdfsStorage, NotFoundError, open_storage
 from holdfast.storage.block_locations import WebHdfsLocator
 from holdfast.testing import StorageTests
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hdfs_parts")]
 _numbers = itertools.count()
 Make = Callable[[str], HdfsStorage]
 
 
 @pytest.fixture(scope="module")
-def hdfs(
-    tmp_path_factory: pytest.TempPathFactory, require: Callable[[str, str], None]
-) -> Iterator[LocalHdfs]:
-    require("hdfs_native", "pip install 'holdfast[hdfs]'")
-    require("pyspark", "./run setup")
-    require("java", "./run setup")
-    require("mvn", "install Maven: Hadoop's jars come through it")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHdfs]:
     folder = tmp_path_factory.mktemp("hdfs")
     with LocalHdfs(folder, datanodes=2, replication=2, permissions=True) as running:
         yield running
