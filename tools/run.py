@@ -102,6 +102,16 @@ _APART = (
     "tests/spark/test_kill.py",
     "tests/spark/test_flow_kill.py",
 )
+# Of these hardly anything is left without the slow ones: some others beside them.
+_APART_FAST = (
+    *_APART,
+    "tests/bench",
+    "tests/nexmark",
+    "tests/operators",
+    "tests/sinks",
+    "tests/sql",
+    "tests/test_docs.py",
+)
 
 
 def _checks(fix: bool) -> list[list[str]]:
@@ -138,21 +148,21 @@ def _test(arguments: list[str]) -> int:
         return _in_turn([["pytest", *(["-m", "not slow"] if fast else []), *chosen]])
     code = _in_turn(_checks(fix=False))
     which = "not slow and not soak" if fast else "not soak"
-    return code or _side_by_side(["-m", which, "--durations=15"])
+    return code or _side_by_side(["-m", which, "--durations=15"], _APART_FAST if fast else _APART)
 
 
-def _side_by_side(options: Sequence[str]) -> int:
+def _side_by_side(options: Sequence[str], some: Sequence[str]) -> int:
     """All tests, as two runs of pytest: one alone leaves half of the machine idle.
 
-    What those in ``_APART`` say is kept back until the others are done.
+    What ``some`` say is kept back until the others are done.
     """
     pytest, variables = environment.program("pytest"), environment.ready()
-    others = ["tests", "src/holdfast", *(f"--ignore={path}" for path in _APART)]
+    others = ["tests", "src/holdfast", *(f"--ignore={path}" for path in some)]
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as said:
-        say(f"pytest {' '.join(_APART)}, beside the others")
+        say(f"pytest {' '.join(some)}, beside the others")
         apart = subprocess.Popen(
-            [pytest, *options, *_APART], cwd=ROOT, env=variables, stdout=said, stderr=said
+            [pytest, *options, *some], cwd=ROOT, env=variables, stdout=said, stderr=said
         )
         say(f"pytest {' '.join(others)} --doctest-modules")
         try:
@@ -163,7 +173,7 @@ def _side_by_side(options: Sequence[str]) -> int:
         except BaseException:
             apart.terminate()
             raise
-        say(f"pytest {' '.join(_APART)}")
+        say(f"pytest {' '.join(some)}")
         said.seek(0)
         shutil.copyfileobj(said, sys.stdout)
     took = f"after {time.monotonic() - began:.0f} s"

@@ -23,6 +23,7 @@ def operator_of(kind: str) -> JoinOperator:
     return IntervalJoinOperator("join", ON, LEFT, RIGHT, how=how, lower_ms=-2, upper_ms=3, **TIMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["inner", "semi", "full", "anti", "versioned"])
 def test_state_levels_off(kind: str) -> None:
     operator = operator_of(kind)

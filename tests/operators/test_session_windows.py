@@ -262,6 +262,7 @@ def test_a_key_with_very_many_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
         assert result_rows(result.output) == Counter(expected)
 
 
+@pytest.mark.slow
 def test_state_levels_off_and_busy_keys_write_few_hints() -> None:
     tested = operator(gap_ms=1000)
     runner = Epochs(tested)

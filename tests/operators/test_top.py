@@ -331,6 +331,7 @@ def _over(end: int | None, reached: int | None) -> bool:
     return end is not None and reached is not None and end <= reached
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["append", "retract"])
 def test_state_levels_off_where_keys_expire(output: Any) -> None:
     operator = TopOperator(

@@ -304,6 +304,7 @@ def test_a_key_with_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         assert Counter(placed_rows(result.output)) == Counter(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [Tumbling(10), Sliding(20, 5), SessionGap(10)], ids=str)
 def test_state_levels_off(window: Window) -> None:
     tested = operator(window)

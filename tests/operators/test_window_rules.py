@@ -278,6 +278,7 @@ def test_an_overflow_names_aggregate_and_key() -> None:
         epochs.run(buffer_rows(operator, [at("a", 1, 9)], spread), epochs.clock(0, None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("output", "trigger", "lateness"),
     [

@@ -177,6 +177,7 @@ def check(
             assert_same(results[key][name], row[name], aggregate, scale, len(every))
 
 
+@pytest.mark.slow
 @settings(
     # Each example is several Spark jobs; the same folding is tried far more often without Spark.
     max_examples=15,
