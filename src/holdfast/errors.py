@@ -17,7 +17,12 @@ __all__ = [
     "ProcessingError",
     "StateLostError",
     "StorageError",
+    "UnknownNameError",
 ]
+
+
+WHAT_TO_DO = ". What to do: "
+"""What stands between a message and its hint."""
 
 
 class HoldfastError(Exception):
@@ -34,13 +39,17 @@ class HoldfastError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         self.message = message
         self.hint = hint
-        super().__init__(message if hint is None else f"{message}. What to do: {hint}")
+        super().__init__(message if hint is None else f"{message}{WHAT_TO_DO}{hint}")
 
 
 class InputError(HoldfastError):
     """The program asks for something impossible (unknown column, unsupported type): fix the code."""
 
     kind = "input"
+
+
+class UnknownNameError(InputError, AttributeError):
+    """An object has no such attribute; the hint says what to say instead."""
 
 
 class ConfigurationError(HoldfastError):

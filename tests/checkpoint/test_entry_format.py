@@ -20,6 +20,7 @@ from holdfast.checkpoint.entry import (
     seal,
 )
 from holdfast.errors import CorruptionError, FormatError
+from holdfast.state.run import StoredForm
 from tests.checkpoint.log_support import checkpoint_fields
 
 HEADER: dict[str, Any] = {
@@ -78,6 +79,44 @@ def test_a_newer_format_asks_for_an_upgrade_whatever_its_fields_are() -> None:
 def test_what_is_whole_but_no_entry_is_refused(content: bytes) -> None:
     with pytest.raises(CorruptionError, match="not a log entry"):
         decode_entry(seal(content))
+
+
+HOSTILE = ["../../3-x", "/etc/3-x", "3-x/../../y", "", ".", "..", "3-\0x", "3-x\\..\\y", "3-x/y\n"]
+
+
+def with_names(**changes: Any) -> bytes:
+    """An entry, sealed as any other, by somebody who can write to the directory."""
+    fields = checkpoint_fields(3, ["runs/5-x"], staged=STAGED, spark={"metadata": "blobs/5-m"})
+    run = msgspec.structs.replace(fields["runs"][0], **changes.pop("run", {}))
+    return encode_entry(Checkpoint(**HEADER, **{**fields, "runs": (run,), **changes}))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_that_could_lead_anywhere_is_refused_when_an_entry_is_read(name: str) -> None:
+    evil = StagedOutput(3, 0, name, 1)
+    entries = {
+        "run": with_names(run={"name": name}),
+        "stored": with_names(run={"stored": StoredForm(f"runs/{name}", 1, "00", 1)}),
+        "another folder": with_names(run={"stored": StoredForm("log/5-x", 1, "00", 1)}),
+        "file of Spark's": with_names(spark={name: "blobs/5-m"}),
+        "source's log": with_names(spark={f"sources/{name}/0": "blobs/5-m"}),
+        "offsets": with_names(spark={f"offsets/{name}": "blobs/5-m"}),
+        "blob": with_names(spark={"metadata": f"blobs/{name}"}),
+        "staged": with_names(staged={"sink-0": (evil,)}),
+        "pending": with_names(pending={"sink-0": (evil,)}),
+        "collected": encode_entry(
+            Collect(**HEADER, entries=(), objects=(f"runs/{name}",), first=3, kept=())
+        ),
+        "owed": encode_entry(
+            Collect(**HEADER, entries=(), objects=(), first=3, kept=(), pending={"sink-0": (evil,)})
+        ),
+        "collected log": encode_entry(
+            Collect(**HEADER, entries=(), objects=("pins/5-x",), first=3, kept=())
+        ),
+    }
+    for what, data in entries.items():
+        with pytest.raises(CorruptionError, match=r"entry 7 names .*no Holdfast has written"):
+            pytest.fail(f"{what}: {decode_entry(data, 'entry 7')}")
 
 
 def test_a_checkpoint_names_its_runs_blobs_and_staged_output_in_storage() -> None:

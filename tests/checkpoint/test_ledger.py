@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.checkpoint.entry import Checkpoint, EpochRecord, StagedOutput
+from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, Checkpoint, EpochRecord, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.run import LocalForm, Run, StoredForm
@@ -162,3 +162,18 @@ def test_an_epoch_behind_skipped_ones_asks_for_an_entry() -> None:
     assert taken is not None
     assert [r.epoch for r in taken.epochs] == [1, 2, 3]
     assert (taken.version.epoch, taken.position) == (3, {"metadata": b"s"})
+
+
+def test_numbers_of_idle_epochs_ask_for_an_entry_before_they_run_out() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    ledger.covered(entry_for(ledger))
+    skip(ledger, EPOCHS_PER_ENTRY // 2 - 1)
+    assert ledger.snapshot() is None
+    skip(ledger, EPOCHS_PER_ENTRY // 2)
+    taken = ledger.snapshot()
+    assert taken is not None
+    assert taken.version.epoch == EPOCHS_PER_ENTRY // 2
+    ledger.covered(entry_for(ledger))
+    assert ledger.snapshot() is None
+    assert ledger.ahead().numbers == 0

@@ -9,8 +9,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.checkpoint.entry import FORMAT, Checkpoint, Claim, Collect, entry_name, seal
-from holdfast.checkpoint.log import LogMovedError, read_log
+from holdfast.checkpoint.entry import (
+    EPOCHS_PER_ENTRY,
+    FORMAT,
+    Checkpoint,
+    Claim,
+    Collect,
+    entry_name,
+    place_digest,
+    seal,
+)
+from holdfast.checkpoint.log import LogMovedError, read_log, tried_exclusive
 from holdfast.checkpoint.log_state import list_entries
 from holdfast.errors import (
     ConfigurationError,
@@ -21,6 +30,7 @@ from holdfast.errors import (
     StorageError,
 )
 from holdfast.storage import LocalStorage, MemoryStorage, NotFoundError
+from holdfast.storage.base import Buffer
 from tests.checkpoint.log_support import (
     FlakyStorage,
     check_log,
@@ -42,10 +52,11 @@ def other_view(storage: MemoryStorage) -> MemoryStorage:
     return MemoryStorage(storage.url.removeprefix("memory://"))
 
 
-def flip(storage: MemoryStorage, number: int) -> None:
-    data = bytearray(storage.get(entry_name(number)))
-    data[len(data) // 2] ^= 1
-    storage.put(entry_name(number), bytes(data))
+def flip(storage: MemoryStorage, *numbers: int) -> None:
+    for number in numbers:
+        data = bytearray(storage.get(entry_name(number)))
+        data[len(data) // 2] ^= 1
+        storage.put(entry_name(number), bytes(data))
 
 
 # Opening
@@ -170,6 +181,41 @@ def test_a_damaged_log_can_be_claimed_on_purpose_and_is_readable_from_then_on(
     assert read_log(storage).last_checkpoint == newest
     again.append_checkpoint(**checkpoint_fields(5))
     assert [c.epoch for c in read_log(storage).checkpoints()][:2] == [5, 3]
+
+
+@pytest.mark.parametrize("damaged", [(2,), (1, 2), (2, 3)])
+def test_an_epoch_of_an_entry_that_cannot_be_read_is_never_used_again(
+    storage: FlakyStorage, damaged: tuple[int, ...]
+) -> None:
+    log = open_log(storage)
+    for epoch in (10, 2_000, EPOCHS_PER_ENTRY + 2_000):
+        log.append_checkpoint(**checkpoint_fields(epoch))
+    open_log(storage)
+    flip(storage, *(number for number in damaged if number != 3))
+    storage.delete([entry_name(3)] if 3 in damaged else [])
+    state = read_log(storage, damaged_ok=True)
+    assert state.last_epoch >= EPOCHS_PER_ENTRY + 2_000
+    flip(storage, 4)
+    assert read_log(storage, damaged_ok=True).last_epoch >= EPOCHS_PER_ENTRY + 2_000
+    # Also when the damaged ones are gone and others follow.
+    again = open_log(storage, "again", damaged_ok=True)
+    used = again.state().last_epoch
+    assert used >= EPOCHS_PER_ENTRY + 2_000
+    assert read_log(storage).last_epoch == used
+    last = again.append_checkpoint(**checkpoint_fields(used + EPOCHS_PER_ENTRY))
+    flip(storage, last.number)
+    assert read_log(storage, damaged_ok=True).last_epoch >= used + EPOCHS_PER_ENTRY
+
+
+def test_entries_that_cannot_be_read_are_left_by_a_claim_on_purpose(storage: FlakyStorage) -> None:
+    log = open_log(storage)
+    for epoch in range(3):
+        log.append_checkpoint(**checkpoint_fields(epoch))
+    flip(storage, 2, 3)
+    again = open_log(storage, "again", damaged_ok=True)
+    assert not {2, 3} & set(again.state().numbers)
+    assert {2, 3} <= set(read_log(storage).left_over)
+    check_log(storage)
 
 
 def test_a_missing_entry_is_named(storage: FlakyStorage) -> None:
@@ -482,3 +528,34 @@ def test_one_log_can_be_used_from_many_threads(storage: FlakyStorage) -> None:
         entries = list(pool.map(lambda i: log.append_checkpoint(**checkpoint_fields(i)), range(40)))
     assert sorted(e.number for e in entries) == list(range(1, 41))
     check_log(storage)
+
+
+class Tried(MemoryStorage):
+    """Counts trials of create-if-absent."""
+
+    trials = 0
+
+    def create(self, name: str, data: Buffer) -> bool:
+        self.trials += 1
+        return super().create(name, data)
+
+
+def test_create_if_absent_is_tried_once_per_directory_before_the_claim() -> None:
+    storage, elsewhere = Tried("tried-once"), Tried("tried-elsewhere")
+    for expected in ("", place_digest(storage.url)):
+        state = read_log(storage)
+        assert (state.last_entry.exclusive if state.last_entry else "") == expected
+        log = open_log(storage, exclusive=tried_exclusive(storage, state))
+        log.append_checkpoint(**checkpoint_fields(0))
+    assert storage.trials == 1
+    for info in storage.list():
+        elsewhere.put(info.name, storage.get(info.name))
+    tried_exclusive(elsewhere, read_log(elsewhere))
+    assert elsewhere.trials == 1, "the directory was copied: another storage may behave otherwise"
+
+
+def test_a_directory_of_a_version_that_did_not_try_is_tried() -> None:
+    storage = Tried("tried-never")
+    open_log(storage).append_checkpoint(**checkpoint_fields(0))
+    tried_exclusive(storage, read_log(storage))
+    assert storage.trials == 1

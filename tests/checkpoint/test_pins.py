@@ -6,7 +6,7 @@ import json
 import pytest
 
 from holdfast.checkpoint.log import Log
-from holdfast.checkpoint.pins import Pin, pin, read_pins, unpin
+from holdfast.checkpoint.pins import Pin, live_pins, pin, read_pins, unpin
 from holdfast.errors import ConfigurationError, CorruptionError, InputError
 from tests.checkpoint.log_support import FlakyStorage, checkpoint_fields, open_log
 
@@ -68,3 +68,18 @@ def test_a_damaged_pin_is_named(storage: FlakyStorage, log: Log) -> None:
     storage.put("pins/q", storage.get("pins/p").replace(b"me", b"yo"))
     with pytest.raises(CorruptionError, match="pins/q"):
         read_pins(storage)
+
+
+def test_a_pin_under_another_name_is_no_pin_of_that_name(storage: FlakyStorage, log: Log) -> None:
+    pin(storage, 1, "me", pin_id="p", now_ms=0)
+    storage.put("pins/q", storage.get("pins/p"))
+    with pytest.raises(CorruptionError, match="pins/q"):
+        read_pins(storage)
+
+
+def test_a_pin_whose_owner_may_have_died_ends_by_itself(storage: FlakyStorage, log: Log) -> None:
+    pin(storage, 1, "me", pin_id="short", now_ms=100, lasts_ms=50)
+    pin(storage, 1, "me", pin_id="for-ever", now_ms=100)
+    assert set(live_pins(storage, 149)) == {"short", "for-ever"}
+    assert set(live_pins(storage, 150)) == {"for-ever"}
+    assert set(read_pins(storage)) == {"for-ever"}

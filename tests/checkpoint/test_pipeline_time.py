@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.entry import EpochRecord
+from holdfast.checkpoint.entry import END_MS, EpochRecord
 from holdfast.checkpoint.time import PipelineTime, Watermark
 
 
@@ -106,6 +106,23 @@ def test_time_that_the_pipeline_did_not_run_makes_no_source_idle() -> None:
     again.end(again.begin(2, day), {"main": 700})
     assert mark(again, day + 19) == 100
     assert mark(again, day + 20) == 700
+
+
+def test_at_the_end_the_watermark_is_after_all_times_and_stays() -> None:
+    sources = {"main": Watermark(0)}
+    time = PipelineTime(sources)
+    epoch(time, 0, 1000, main=500)
+    epoch(time, 1, 1001)
+    assert not time.at_end
+    last = time.end(time.begin(2, 1002, at_end=True), {})
+    assert (last.watermark_ms, last.previous_watermark_ms) == (END_MS, 500)
+    assert last.expiry_ms == 500, "the end makes no state expire"
+    for after in (time, PipelineTime(sources, last)):
+        assert after.at_end
+        record = after.begin(3, 1003)
+        assert (record.watermark_ms, record.previous_watermark_ms) == (END_MS, 500)
+        after.end(record, {})
+        assert after.begin(4, 1004).previous_watermark_ms == 500
 
 
 steps = st.lists(

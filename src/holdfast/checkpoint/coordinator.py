@@ -7,21 +7,24 @@ publish, tell listeners, and collect what no entry needs any more.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.checkpoint.blobs import blob_digest, blob_name
 from holdfast.checkpoint.entry import Checkpoint, SegmentRef, StagedOutput
 from holdfast.checkpoint.ledger import Ledger, Snapshot
 from holdfast.checkpoint.log import Log
-from holdfast.checkpoint.pins import read_pins
+from holdfast.checkpoint.pins import live_pins
 from holdfast.checkpoint.retention import (
+    CollectPlan,
     Retention,
+    claim_of,
     collect,
     list_collectable,
     plan_collection,
@@ -70,6 +73,10 @@ class Publisher(Protocol):
     def commit(self, staged: Sequence[StagedOutput], *, maybe_repeated: bool) -> None:
         """Publish it; repeating changes nothing."""
 
+    @property
+    def repeats_show(self) -> bool:
+        """Whether somebody sees it if output is published again."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEvent:
@@ -104,8 +111,11 @@ class Coordinator:
     publish_error: HoldfastError | None = None
     _one: threading.Lock = field(default_factory=threading.Lock)
     _blobs: dict[str, str] = field(default_factory=dict)
-    _restored: set[StagedOutput] = field(default_factory=set)
+    _restored: dict[str, set[StagedOutput]] = field(default_factory=dict)
+    """Per sink what it may have published without our knowing. Two may have staged one object."""
     _since_listing: int = 0
+    _listed: tuple[list[str], frozenset[int]] = ([], frozenset())
+    """Objects found in storage, and who was writing then."""
 
     def checkpoint(self) -> Checkpoint | None:
         """Write an entry for the newest epoch, unless one holds it; then publish and collect."""
@@ -122,6 +132,7 @@ class Coordinator:
                     return None
             self.publish()
             if snapshot is None:
+                self.record_acknowledged()
                 return None
             self._collect()
             assert self.last is not None
@@ -129,35 +140,51 @@ class Coordinator:
             return self.last
 
     def end(self) -> None:
-        """Let go of all that no entry names: the last epoch has ended, and whatever ran beside it."""
+        """Let go of all that no entry names: the last epoch has ended, and whatever ran beside it.
+
+        What sinks have acknowledged is recorded too: whoever starts next owes them nothing.
+        """
         with self._one:
             self._collect(over=True)
 
+    def record_acknowledged(self) -> None:
+        """Have an entry say what sinks have acknowledged, if publishing it again would show."""
+        if self._unrecorded(over=False):
+            self._try_to_collect(None)
+
     def publish(self, *, restored: bool = False) -> None:
         """Let sinks publish everything that entries cover and they have not acknowledged."""
-        self.publish_error = None
+        failed: HoldfastError | None = None
         for sink, outputs in self.ledger.pending().items():
+            maybe = self._restored.setdefault(sink, set())
             if restored:
-                self._restored.update(outputs)
-            self.log.check_not_fenced()
+                maybe.update(outputs)
+            publisher = self.sinks[sink]
             try:
-                self.sinks[sink].commit(
-                    outputs, maybe_repeated=not self._restored.isdisjoint(outputs)
-                )
+                with _sink_errors(sink, "publish"):
+                    # In here, for what can't be listed now can be listed soon.
+                    self.log.check_not_fenced()
+                    publisher.commit(outputs, maybe_repeated=not maybe.isdisjoint(outputs))
             except FencedError:
                 raise
-            except (HoldfastError, OSError) as error:
+            except HoldfastError as error:
                 # The entry keeps listing them, so nothing is lost: the next round tries again.
-                self._restored.update(outputs)
-                self.publish_error = _as_error(error)
+                maybe.update(outputs)
+                failed = error
                 logger.error("sink %s could not publish, will be tried again: %s", sink, error)
                 continue
             failpoint("checkpoint.before_acknowledge")
-            self._restored.difference_update(outputs)
+            maybe.difference_update(outputs)
             self.ledger.acknowledged(sink, outputs)
+        # Only now: whoever looks meanwhile must not take an attempt for a success.
+        self.publish_error = failed
 
     def _write(self, snapshot: Snapshot, began: float) -> Checkpoint:
         failpoint("checkpoint.start")
+        with self.ledger.writing():
+            return self._written(snapshot, began)
+
+    def _written(self, snapshot: Snapshot, began: float) -> Checkpoint:
         with ThreadPoolExecutor(1) as beside:
             position = beside.submit(self._store_position, snapshot.position)
             stored = self.storer.store(snapshot.version, snapshot.clock)
@@ -169,7 +196,9 @@ class Coordinator:
             spark = position.result()
         version = snapshot.version.apply(stored.changes)
         for sink, outputs in snapshot.staged.items():
-            self.sinks[sink].pre_commit(outputs)
+            publisher = self.sinks[sink]
+            with _sink_errors(sink, "make its output durable"):
+                publisher.pre_commit(outputs)
         failpoint("checkpoint.after_pre_commit")
         entry = self._append(snapshot, version, spark, began)
         failpoint("checkpoint.after_entry")
@@ -219,11 +248,10 @@ class Coordinator:
         """Store Spark's files under their content's name; what the last entry has is not repeated."""
         known, named, new = {}, {}, {}
         for path, data in position.items():
-            digest = hashlib.sha256(data).hexdigest()[:40]
+            digest = blob_digest(data)
             name = self._blobs.get(digest)
             if name is None:
-                # With the entry's number a name is never used again, even for the same content.
-                name = f"blobs/{self.log.claim_number}-{self.log.last_number + 1}-{digest}"
+                name = blob_name(self.log.claim_number, self.log.last_number + 1, digest)
                 new[name] = data
             known[digest] = named[path] = name
         # At once: they are small, and each waits for the storage.
@@ -245,35 +273,69 @@ class Coordinator:
 
     def _collect(self, *, over: bool = False) -> None:
         """Delete what no retained entry needs. A failure here costs space, never data."""
-        in_use = self.ledger.live_objects() | set(self._blobs.values())
+        plan: CollectPlan | None = None
         try:
-            state = self.log.state()
+            unnamed = self._unnamed(over=over)
+            # After the listing: what was written by then and is not here is nobody's.
+            in_use = self.ledger.live_objects() | set(self._blobs.values())
+            now_ms = self.now_ms()
             plan = plan_collection(
-                state,
+                self.log.state(),
                 self.retention,
-                read_pins(self.storage),
+                live_pins(self.storage, now_ms),
                 live_objects=() if over else in_use,
-                now_ms=self.now_ms(),
-                unnamed=list_collectable(self.storage) if over else self._unnamed(),
+                now_ms=now_ms,
+                unnamed=unnamed,
             )
-            if plan:
-                collect(self.log, self.storage, plan)
         except FencedError:
             raise
         except (HoldfastError, OSError) as error:
-            logger.warning("old checkpoints could not be collected, will be tried again: %s", error)
+            self._not_collected(error)
+        if plan or self._unrecorded(over=over):
+            self._try_to_collect(plan or None)
 
-    def _unnamed(self) -> list[str]:
+    def _try_to_collect(self, plan: CollectPlan | None) -> None:
+        owed = self.ledger.pending()
+        try:
+            if plan is None:
+                self.log.append_collect((), (), pending=owed)
+            else:
+                collect(self.log, self.storage, plan, owed)
+        except FencedError:
+            raise
+        except (HoldfastError, OSError) as error:
+            self._not_collected(error)
+
+    def _not_collected(self, error: Exception) -> None:
+        logger.warning("old checkpoints could not be collected, will be tried again: %s", error)
+
+    def _unrecorded(self, *, over: bool) -> bool:
+        """Whether an entry should say what sinks have acknowledged since the last that does.
+
+        While a pipeline runs, only for the sake of sinks that can't tell by themselves.
+        """
+        owed, known = self.ledger.pending(), self.log.state().pending
+        return any(
+            outputs != owed.get(sink, ()) and (over or self.sinks[sink].repeats_show)
+            for sink, outputs in known.items()
+        )
+
+    def _unnamed(self, *, over: bool) -> list[str]:
         """Objects that attempts which failed may have left; listed rarely, since it takes a while.
 
-        No background job runs now, but an epoch may: output it has staged is not garbage.
+        Whoever was writing when they were listed may be about to name some of this claim: they wait
+        until all of those have ended. What they came to is in the ledger then, or in an entry.
         """
         self._since_listing += 1
-        if self._since_listing % _LIST_EVERY != 1:
-            return []
-        self.storage.sweep(_LEFT_ALONE_S)
-        mine = f"staged/{self.log.claim_number}-"
-        return [name for name in list_collectable(self.storage) if not name.startswith(mine)]
+        if over or self._since_listing % _LIST_EVERY == 1:
+            self.storage.sweep(_LEFT_ALONE_S)
+            self._listed = (list_collectable(self.storage), self.ledger.writers())
+        names, writing = self._listed
+        if writing & self.ledger.writers():
+            mine = self.log.claim_number
+            return [name for name in names if claim_of(name) != mine]
+        self._listed = ([], frozenset())
+        return names
 
     def _tell_complete(self, entry: Checkpoint) -> None:
         logger.info(
@@ -297,6 +359,21 @@ class Coordinator:
             except Exception:
                 # User code must not be able to stop checkpoints; it is told in the log.
                 logger.exception("an on_checkpoint callback raised for epoch %d", event.epoch)
+
+
+@contextmanager
+def _sink_errors(sink: str, doing: str) -> Iterator[None]:
+    """A sink is anybody's code: whatever it raises is tried again, so it must be one of ours."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        kind = StorageError if isinstance(error, OSError) else HoldfastError
+        raise kind(
+            f"sink {sink} could not {doing}: {type(error).__name__}: {error}",
+            hint="mend what the message names; it is tried again, and nothing is lost meanwhile",
+        ) from error
 
 
 def _as_error(error: Exception) -> HoldfastError:

@@ -6,9 +6,13 @@ JSON with checked types (invariant 7), sealed with a checksum so that one change
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
+
 import msgspec
 import xxhash
 
+from holdfast.checkpoint.names import unsafe_in_collect, unsafe_names
 from holdfast.errors import CorruptionError, FormatError
 from holdfast.state.hashing import HashRange
 from holdfast.state.run import Run, Segment
@@ -16,6 +20,8 @@ from holdfast.state.schema import SchemaRecord
 from holdfast.state.version import Version
 
 __all__ = [
+    "END_MS",
+    "EPOCHS_PER_ENTRY",
     "FORMAT",
     "Checkpoint",
     "Claim",
@@ -29,15 +35,26 @@ __all__ = [
     "encode_entry",
     "entry_name",
     "entry_number",
+    "place_digest",
     "seal",
     "unseal",
 ]
 
 FORMAT = 1
+END_MS = 1 << 53
+"""The watermark once input has ended: after all times that there are (it is in the year 287396). In µs it
+fits 64 bits with room for any distance, and every reader of JSON reads it exactly."""
+EPOCHS_PER_ENTRY = 1 << 20
+"""Numbers of epochs from one checkpoint to the next, at most: so many may stand in an entry that
+can't be read."""
 
 
 class StagedOutput(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Output of one task of one epoch that waits, under this name, for its entry."""
+    """Output of one task of one epoch that waits, under this name, for its entry.
+
+    A name has parts separated by ``/`` of letters, digits and ``._=+-``, none of which begins with
+    one of ``.+-``: a reader of an entry refuses any other.
+    """
 
     epoch: int
     partition: int
@@ -61,6 +78,18 @@ class EpochRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Per source with a watermark the greatest event time seen up to this epoch, in ms."""
     active_ms: dict[str, int] = msgspec.field(default_factory=dict)
     """Per such source the processing time when it last had rows."""
+    ended: bool = False
+    """Whether input has ended and nothing is due any more: no epoch follows."""
+
+    @property
+    def at_end(self) -> bool:
+        """Whether input had ended: the watermark is at its end."""
+        return self.watermark_ms == END_MS
+
+    @property
+    def expiry_ms(self) -> int | None:
+        """State goes if it expires by event time up to then. The end of input makes none go."""
+        return self.previous_watermark_ms if self.at_end else self.watermark_ms
 
 
 class SegmentRef(msgspec.Struct, frozen=True):
@@ -95,6 +124,10 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     """The newest checkpoint below this entry, so that opening needn't read its way down to it."""
     last_collect: int | None = None
     """The newest collect below this entry: it says which lower numbers still count."""
+    last_epoch: int | None = None
+    """No entry up to this one is of a higher epoch; not in entries of older drivers."""
+    exclusive: str = ""
+    """Where create-if-absent was tried and found to work, as :func:`place_digest` says it."""
 
 
 class Claim(_Header, frozen=True, kw_only=True, tag="claim"):
@@ -155,6 +188,8 @@ class Collect(_Header, frozen=True, kw_only=True, tag="collect"):
     """From this number on, every entry counts."""
     kept: tuple[int, ...]
     """The lower ones that still count. Any other is left over, or the stray of a fenced driver."""
+    pending: dict[str, tuple[StagedOutput, ...]] | None = None
+    """Per sink what is left of the newest checkpoint's ``pending``; None if nothing is known of it."""
 
 
 Entry = Claim | Checkpoint | Collect
@@ -165,6 +200,11 @@ _SEAL_BEGIN = b'{"checksum":"'
 _SEAL_MIDDLE = b'","content":\n'
 _SEAL_END = b"}\n"
 _HEX = 16
+
+
+def place_digest(url: str) -> str:
+    """A checkpoint directory, told from others. Options behind the ? may change from run to run."""
+    return hashlib.sha256(url.partition("?")[0].encode()).hexdigest()[:12]
 
 
 class _Format(msgspec.Struct):
@@ -223,7 +263,8 @@ def encode_entry(entry: Entry) -> bytes:
 def decode_entry(data: bytes, what: str = "log entry") -> Entry:
     """Check and parse an entry; the errors name it as ``what``.
 
-    ``CorruptionError`` if it isn't what was written, ``FormatError`` if a newer Holdfast wrote it.
+    ``CorruptionError`` if it isn't what was written, or names what no Holdfast would;
+    ``FormatError`` if a newer Holdfast wrote it.
     """
     body = unseal(data, what)
     try:
@@ -234,6 +275,19 @@ def decode_entry(data: bytes, what: str = "log entry") -> Entry:
                 f"{what} has format {written}, this Holdfast reads formats up to {FORMAT}",
                 hint="upgrade Holdfast to the version that wrote it, or a newer one",
             )
-        return _decoder.decode(body)
+        entry = _decoder.decode(body)
     except msgspec.DecodeError as error:
         raise CorruptionError(f"{what} is not a log entry: {error}") from error
+    for named in _unsafe(entry):
+        raise CorruptionError(
+            f"{what} names {named}, which no Holdfast has written",
+            hint="don't start from it: find out who can write to the checkpoint directory, and restore "
+            "the directory from a copy",
+        )
+    return entry
+
+
+def _unsafe(entry: Entry) -> Iterator[str]:
+    if isinstance(entry, Checkpoint):
+        return unsafe_names(entry)
+    return unsafe_in_collect(entry) if isinstance(entry, Collect) else iter(())

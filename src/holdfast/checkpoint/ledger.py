@@ -11,7 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from holdfast.checkpoint.entry import Checkpoint, EpochRecord, PlacedPartition, StagedOutput
+from holdfast.checkpoint.entry import (
+    EPOCHS_PER_ENTRY,
+    Checkpoint,
+    EpochRecord,
+    PlacedPartition,
+    StagedOutput,
+)
 from holdfast.state.expiry import TableClock
 from holdfast.state.version import Change, Version
 
@@ -45,6 +51,8 @@ class Ahead:
     unsaved_bytes: int
     oldest_ms: int | None
     """Processing time of the oldest epoch that no entry covers."""
+    numbers: int = 0
+    """How many numbers of epochs were used since the last entry; idle epochs have numbers too."""
 
 
 class Ledger:
@@ -70,8 +78,13 @@ class Ledger:
         self._busy: set[str] = set()
         self._epoch_reads: frozenset[str] | None = None
         self._queued: list[Change] = []
+        self._expected: set[str] = set()
         self._clock = clock
         self._placement: tuple[PlacedPartition, ...] = ()
+        self._covered = version.epoch
+        """The epoch of the last entry, or the number after which this driver began."""
+        self._writers: set[int] = set()
+        self._begun = 0
 
     @property
     def placement(self) -> tuple[PlacedPartition, ...]:
@@ -130,11 +143,18 @@ class Ledger:
             self._version = self._version.apply((), record.epoch)
             self._install_queued()
             self._clock = _clock_of(record)
-            if self._epochs:
+            far = record.epoch - self._covered >= EPOCHS_PER_ENTRY // 2
+            if self._epochs or far:
                 # The next entry is for this epoch, so its records must end with it.
                 self._epochs.append(record)
-                self._skipped.add(record.epoch)
                 self._position = position
+            if self._epochs and not far:
+                self._skipped.add(record.epoch)
+
+    def expect(self, changes: Iterable[Change]) -> None:
+        """Background changes that are about to be installed: their files are not to go."""
+        with self._lock:
+            self._expected |= {c.output.name for c in changes if c.output is not None}
 
     def install(self, changes: Iterable[Change]) -> None:
         """Apply background changes as far as they still fit (compare and swap).
@@ -142,8 +162,10 @@ class Ledger:
         While an epoch runs they wait for its end: it may have merged the same inputs, and its
         result must fit the version that it was given.
         """
+        changes = tuple(changes)
         with self._lock:
             self._queued += changes
+            self._expected -= {c.output.name for c in changes if c.output is not None}
             if self._epoch_reads is None:
                 self._install_queued()
 
@@ -172,6 +194,7 @@ class Ledger:
     def covered(self, entry: Checkpoint) -> None:
         """An entry now holds everything up to its epoch; its staged output awaits its sinks."""
         with self._lock:
+            self._covered = entry.epoch
             self._epochs = [r for r in self._epochs if r.epoch > entry.epoch]
             self._skipped = {epoch for epoch in self._skipped if epoch > entry.epoch}
             if len(self._skipped) == len(self._epochs):
@@ -205,7 +228,8 @@ class Ledger:
             unsaved = sum(r.size_bytes for r in self._version.runs().values() if r.stored is None)
             waiting = sum(o.size_bytes for outputs in self._staged.values() for o in outputs)
             oldest = self._epochs[0].processing_time_ms if self._epochs else None
-            return Ahead(len(self._epochs), unsaved + waiting, oldest)
+            numbers = self._version.epoch - self._covered
+            return Ahead(len(self._epochs), unsaved + waiting, oldest, numbers)
 
     def staged(self) -> dict[str, tuple[StagedOutput, ...]]:
         """Per sink all output that waits, for an entry or for the sink."""
@@ -226,11 +250,36 @@ class Ledger:
                 self._busy -= mine
 
     @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Objects and files may appear that nobody has reported yet, until the block ends.
+
+        What came of it is in the ledger, or in an entry, before the block ends.
+        """
+        with self._lock:
+            mine = self._begun = self._begun + 1
+            self._writers.add(mine)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writers.discard(mine)
+
+    def writers(self) -> frozenset[int]:
+        """Who is writing now: whatever is in storage and not theirs is named, or is nobody's."""
+        with self._lock:
+            return frozenset(self._writers)
+
+    @contextmanager
     def epoch(self) -> Iterator[tuple[Version, frozenset[str]]]:
         """The version an epoch starts from, and the runs that its tasks may merge.
 
         The version's local files stay until the block ends.
         """
+        with self.writing(), self._epoch() as given:
+            yield given
+
+    @contextmanager
+    def _epoch(self) -> Iterator[tuple[Version, frozenset[str]]]:
         with self._lock:
             runs = self._version.runs()
             self._epoch_reads = frozenset(runs)
@@ -248,7 +297,7 @@ class Ledger:
         with self._lock:
             waiting = {c.output.name for c in self._queued if c.output is not None}
             reads = self._epoch_reads or frozenset()
-            return set(self._version.runs()) | waiting | self._busy | reads
+            return set(self._version.runs()) | waiting | self._expected | self._busy | reads
 
     def live_objects(self) -> set[str]:
         """Stored runs and staged output that the newest version, or one about to be, needs."""
@@ -259,4 +308,4 @@ class Ledger:
 
 
 def _clock_of(record: EpochRecord) -> TableClock:
-    return TableClock(record.processing_time_ms, record.watermark_ms)
+    return TableClock(record.processing_time_ms, record.expiry_ms)

@@ -14,7 +14,7 @@ while this driver slept (list the log after creating).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +24,11 @@ from holdfast.checkpoint.entry import (
     Claim,
     Collect,
     Entry,
+    StagedOutput,
     decode_entry,
     encode_entry,
     entry_name,
+    place_digest,
 )
 from holdfast.checkpoint.log_state import LogState, list_entries, read_log
 from holdfast.errors import (
@@ -39,8 +41,9 @@ from holdfast.errors import (
 )
 from holdfast.failpoints import failpoint
 from holdfast.storage import NotFoundError, Storage
+from holdfast.storage.probe import check_creates_once
 
-__all__ = ["Log", "LogMovedError", "LogState", "read_log"]
+__all__ = ["Log", "LogMovedError", "LogState", "read_log", "tried_exclusive"]
 
 
 class LogMovedError(StorageError):
@@ -76,6 +79,7 @@ class Log:
         *,
         now_ms: Callable[[], int],
         nonce: Callable[[], str],
+        exclusive: str = "",
     ) -> None:
         """Use :meth:`claim`."""
         self.storage = storage
@@ -85,6 +89,7 @@ class Log:
         self._claim = state.last_number + 1
         self._now_ms = now_ms
         self._nonce = nonce
+        self._exclusive = exclusive
         self._tried: set[str] = set()
         self._fenced: FencedError | None = None
         self._lock = threading.RLock()
@@ -100,13 +105,14 @@ class Log:
         nonce: Callable[[], str],
         expect_last: int | None = None,
         damaged_ok: bool = False,
+        exclusive: str = "",
     ) -> Log:
         """Take the pipeline over: create a claim behind the last entry.
 
         With ``expect_last`` (the last number of the log that was checked; -1 for an empty one)
         nothing is written if the log has gone on since: ``LogMovedError``. Without it a lost race
         is tried again at the new end. ``damaged_ok`` is for starting from an older entry when
-        newer ones are damaged.
+        newer ones are damaged. ``exclusive`` is what :func:`tried_exclusive` said.
         """
         while True:
             state = read_log(storage, damaged_ok=damaged_ok)
@@ -123,14 +129,14 @@ class Log:
                     hint="stop the other driver, or start this one again to take over from it",
                 )
             failpoint("log.before_claim")
-            log = cls(storage, pipeline, driver, state, now_ms=now_ms, nonce=nonce)
+            log = cls(
+                storage, pipeline, driver, state, now_ms=now_ms, nonce=nonce, exclusive=exclusive
+            )
             if log._create(Claim, {"driver": driver}) is None:
                 continue
             failpoint("log.after_claim")
             if damaged_ok:
-                # From here on a reader needn't read around the damage: a collect entry says anew
-                # which numbers count.
-                log.append_collect((), ())
+                log._leave_unreadable()
             return log
 
     @property
@@ -171,22 +177,44 @@ class Log:
         assert isinstance(entry, Checkpoint)
         return entry
 
+    def _leave_unreadable(self) -> None:
+        """Have a collect entry say anew which numbers count: from here on nobody reads around damage.
+
+        Entries that can't be read are left. As long as one counts, nobody knows what it names, and
+        nothing is collected.
+        """
+        with self._lock:
+            state = self._state
+            whole = tuple(number for number in state.numbers if state.reader.is_readable(number))
+            self._state = replace(state, numbers=whole)
+            self.append_collect((), ())
+
     def append_collect(
-        self, entries: Iterable[int], objects: Iterable[str], *, expect_last: int | None = None
+        self,
+        entries: Iterable[int],
+        objects: Iterable[str],
+        *,
+        expect_last: int | None = None,
+        pending: Mapping[str, tuple[StagedOutput, ...]] | None = None,
     ) -> Collect:
         """Create a collect entry: from here on nobody may use these entries and objects.
 
         Only then may they be deleted (invariant 9): see :mod:`holdfast.checkpoint.retention`.
         ``expect_last`` is the last number of the state in which nothing needed them. If the log
         has gone on since, ``LogMovedError``: also a checkpoint of this driver's own, whose reply
-        was lost, may have been carried out late and need them.
+        was lost, may have been carried out late and need them. ``pending`` is what sinks have not
+        acknowledged yet; without it, what the log says of that stays true.
         """
         with self._lock:
             doomed = set(entries)
             checkpoint = self._state.last_checkpoint
             if any(checkpoint is None or number >= checkpoint.number for number in doomed):
                 raise InternalError(f"entries {sorted(doomed)} can't all be collected")
-            fields = {"entries": tuple(sorted(doomed)), "objects": tuple(sorted(set(objects)))}
+            fields = {
+                "entries": tuple(sorted(doomed)),
+                "objects": tuple(sorted(set(objects))),
+                "pending": dict(self._state.pending if pending is None else pending),
+            }
             entry = self._create(Collect, fields, expect_last)
             assert isinstance(entry, Collect)
             return entry
@@ -280,6 +308,8 @@ class Log:
             written_ms=self._now_ms(),
             last_checkpoint=state.last_checkpoint.number if state.last_checkpoint else None,
             last_collect=state.last_collect.number if state.last_collect else None,
+            last_epoch=max(state.last_epoch, fields.get("epoch", -1)),
+            exclusive=self._exclusive,
             **fields,
         )
 
@@ -291,7 +321,9 @@ class Log:
         self._tried.clear()
         state = replace(state, numbers=(*state.numbers, entry.number), last_entry=entry)
         if isinstance(entry, Checkpoint):
-            state = replace(state, last_checkpoint=entry)
+            state = replace(
+                state, last_checkpoint=entry, last_epoch=max(state.last_epoch, entry.epoch)
+            )
         if isinstance(entry, Collect):
             doomed = set(entry.entries)
             state = replace(
@@ -352,6 +384,17 @@ class Log:
             claim = None
         driver = repr(claim.driver) if isinstance(claim, Claim) else "another"
         return f"entry {number}, a {kind} written by driver {driver} (claim {entry.claim})"
+
+
+def tried_exclusive(storage: Storage, state: LogState) -> str:
+    """Try whether create-if-absent works, once per directory; what its entries say of it from then on.
+
+    Before the claim: it is the first to need it. ``ConfigurationError`` if it doesn't work.
+    """
+    here = place_digest(storage.url)
+    if state.last_entry is None or state.last_entry.exclusive != here:
+        check_creates_once(storage)
+    return here
 
 
 def _encoded(entry: Entry) -> bytes:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.entry import (
+    EPOCHS_PER_ENTRY,
     Checkpoint,
     Collect,
     Entry,
+    StagedOutput,
     decode_entry,
     entry_name,
     entry_number,
@@ -40,6 +42,8 @@ class Summary:
     is_checkpoint: bool = False
     savepoint: str | None = None
     objects: frozenset[str] = frozenset()
+    readable: bool = True
+    """Otherwise nobody knows what it names."""
 
 
 class EntryReader:
@@ -69,15 +73,18 @@ class EntryReader:
         return entry
 
     def summary(self, number: int) -> Summary:
-        """What retention needs of entry ``number``: nothing, if it is damaged or gone."""
-        known = self._summaries.get(number)
-        if known is None:
-            try:
-                self.entry(number)
-            except (CorruptionError, NotFoundError):
-                self._summaries[number] = Summary(number)
-            known = self._summaries[number]
-        return known
+        """What retention needs of entry ``number``; also if it is damaged or gone."""
+        if number not in self._summaries and not self.is_readable(number):
+            return Summary(number, readable=False)
+        return self._summaries[number]
+
+    def is_readable(self, number: int) -> bool:
+        """Whether an entry is there and whole."""
+        try:
+            self.entry(number)
+        except (CorruptionError, NotFoundError):
+            return False
+        return True
 
     def remember(self, entry: Entry) -> Entry:
         """Keep an entry that was read or written just now."""
@@ -114,6 +121,18 @@ class LogState:
     last_entry: Entry | None = None
     last_checkpoint: Checkpoint | None = None
     last_collect: Collect | None = None
+    last_epoch: int = -1
+    """No epoch above it was ever published, as far as can be told: the next has the next number."""
+
+    @property
+    def pending(self) -> Mapping[str, tuple[StagedOutput, ...]]:
+        """Per sink the output that was not acknowledged yet, as far as the log knows."""
+        newest, told = self.last_checkpoint, self.last_collect
+        if newest is None:
+            return {}
+        if told is not None and told.pending is not None and told.number > newest.number:
+            return told.pending
+        return newest.pending
 
     @property
     def last_number(self) -> int:
@@ -211,7 +230,10 @@ def _read_end(reader: EntryReader, visible: Sequence[int]) -> LogState:
     dense = range(collect.first if collect is not None else 0, visible[-1] + 1)
     for missing in sorted({*dense}.difference(counting)):
         raise NotFoundError(entry_name(missing))
-    return _state(reader, visible, counting, last, checkpoint, collect)
+    known = (last.last_epoch, checkpoint.epoch if checkpoint is not None else None)
+    newest = max((epoch for epoch in known if epoch is not None), default=-1)
+    state = _state(reader, visible, counting, last, checkpoint, collect)
+    return replace(state, last_epoch=newest)
 
 
 def _read_around_damage(reader: EntryReader, visible: Sequence[int]) -> LogState:
@@ -227,7 +249,29 @@ def _read_around_damage(reader: EntryReader, visible: Sequence[int]) -> LogState
             collect = collect or (entry if isinstance(entry, Collect) else None)
         if checkpoint is not None and collect is not None:
             break
-    return _state(reader, visible, _counting(visible, collect), last, checkpoint, collect)
+    state = _state(reader, visible, _counting(visible, collect), last, checkpoint, collect)
+    return replace(state, last_epoch=_last_epoch(reader, visible))
+
+
+def _last_epoch(reader: EntryReader, visible: Sequence[int]) -> int:
+    """The newest epoch that any of these entries, of which some are damaged, can be of.
+
+    An entry that can't be read may be a checkpoint, and of as late an epoch as one may.
+    """
+    unreadable, expected = 0, visible[-1]
+    for number in reversed(visible):
+        unreadable += expected - number
+        expected = number - 1
+        if not reader.is_readable(number):
+            unreadable += 1
+            continue
+        entry = reader.entry(number)
+        known = entry.last_epoch
+        if isinstance(entry, Checkpoint):
+            known = max(entry.epoch, entry.epoch if known is None else known)
+        if known is not None:
+            return known + unreadable * EPOCHS_PER_ENTRY
+    return unreadable * EPOCHS_PER_ENTRY - 1
 
 
 def _pointed(reader: EntryReader, number: int | None) -> Entry | None:

@@ -9,12 +9,14 @@ and wakes up when others have gone on (they don't use what the entry names).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast.checkpoint.entry import Collect, entry_name
+from holdfast.checkpoint.entry import Collect, StagedOutput, entry_name
 from holdfast.checkpoint.log import Log, LogState
+from holdfast.checkpoint.names import OBJECT_FOLDERS
 from holdfast.checkpoint.pins import Pin, read_pins
 from holdfast.errors import ConfigurationError
 from holdfast.failpoints import failpoint
@@ -23,13 +25,14 @@ from holdfast.storage import Storage
 __all__ = [
     "CollectPlan",
     "Retention",
+    "claim_of",
     "collect",
     "finish_collection",
     "list_collectable",
     "plan_collection",
 ]
 
-_FOLDERS = ("blobs/", "runs/", "staged/")
+logger = logging.getLogger("holdfast.checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +92,23 @@ def plan_collection(
     pinned = {pin.entry for pin in pins.values()}
     retired = _retired(state, retention, pinned, now_ms)
     retired |= set(state.left_over) - pinned
+    retained = pinned.intersection(state.left_over).union(state.numbers) - retired
+    unreadable = sorted(n for n in retained if not state.reader.summary(n).readable)
+    if unreadable:
+        # Whatever it names must stay, and nobody knows what that is (invariant 9).
+        logger.warning(
+            "nothing is collected: log entry %d can't be read; restore it from a copy, or start with "
+            "from_entry=… to leave it",
+            unreadable[0],
+        )
+        return CollectPlan()
     candidates: set[str] = set()
     for number in retired:
         candidates |= state.reader.summary(number).objects
     claim = state.last_entry.claim if state.last_entry is not None else -1
-    candidates.update(name for name in unnamed if 0 <= _claim_of(name) <= claim)
+    candidates.update(name for name in unnamed if 0 <= claim_of(name) <= claim)
     if candidates:
-        for number in pinned.union(state.numbers) - retired:
+        for number in retained:
             candidates -= state.reader.summary(number).objects
         candidates -= {*live_objects, *in_flight}
     if not candidates and not any(state.reader.summary(n).is_checkpoint for n in retired):
@@ -103,13 +116,21 @@ def plan_collection(
     return CollectPlan(tuple(sorted(retired)), tuple(sorted(candidates)), state.last_number)
 
 
-def collect(log: Log, storage: Storage, plan: CollectPlan) -> Collect:
+def collect(
+    log: Log,
+    storage: Storage,
+    plan: CollectPlan,
+    pending: Mapping[str, tuple[StagedOutput, ...]] | None = None,
+) -> Collect:
     """Write the collect entry, then delete what it names (invariant 9).
 
+    ``pending`` is what sinks have not acknowledged yet.
     ``LogMovedError`` if the log has gone on since the plan was made: nothing is deleted then.
     """
     failpoint("collect.before_entry")
-    entry = log.append_collect(plan.entries, plan.objects, expect_last=plan.last_number)
+    entry = log.append_collect(
+        plan.entries, plan.objects, expect_last=plan.last_number, pending=pending
+    )
     failpoint("collect.after_entry")
     _delete(log, storage, entry)
     return entry
@@ -124,7 +145,7 @@ def finish_collection(log: Log, storage: Storage) -> None:
 
 def list_collectable(storage: Storage) -> list[str]:
     """Every object that a driver wrote and only log entries keep alive."""
-    return [info.name for folder in _FOLDERS for info in storage.list(folder)]
+    return [info.name for folder in OBJECT_FOLDERS for info in storage.list(folder)]
 
 
 def _retired(state: LogState, retention: Retention, pinned: set[int], now_ms: int) -> set[int]:
@@ -139,14 +160,22 @@ def _retired(state: LogState, retention: Retention, pinned: set[int], now_ms: in
         kept |= {s.number for s in ordinary if s.written_ms >= since_ms}
     # From the oldest of these on the log stays dense.
     below = [s for s in summaries if s.number < min(kept)]
-    return {s.number for s in below if s.savepoint is None and s.number not in pinned}
+    # What was kept once was a savepoint or pinned, also if that can't be read any more.
+    spared = pinned.union(state.last_collect.kept if state.last_collect is not None else ())
+    return {
+        s.number
+        for s in below
+        if s.savepoint is None and s.number not in (pinned if s.readable else spared)
+    }
 
 
-def _claim_of(name: str) -> int:
+def claim_of(name: str) -> int:
     """The claim under which an object was written; -1 if its name doesn't tell (never collect it)."""
     folder, _, base = name.rpartition("/")
     digits, dash, _ = base.partition("-")
-    known = f"{folder}/".startswith(_FOLDERS) and dash and digits.isascii() and digits.isdecimal()
+    known = (
+        f"{folder}/".startswith(OBJECT_FOLDERS) and dash and digits.isascii() and digits.isdecimal()
+    )
     return int(digits) if known else -1
 
 
@@ -158,7 +187,10 @@ def _delete(log: Log, storage: Storage, entry: Collect) -> None:
     state = log.state()
     # Should a later entry name an object again in spite of all, its word counts.
     used_by = spared.union(number for number in state.numbers if number > entry.number)
-    used = {name for number in used_by for name in state.reader.summary(number).objects}
+    using = [state.reader.summary(number) for number in used_by]
+    if not all(summary.readable for summary in using):
+        return  # what the unreadable one uses is not known; the entry goes on naming what is garbage
+    used = {name for summary in using for name in summary.objects}
     log.check_not_fenced()
     storage.delete(name for name in entry.objects if name not in used)
     failpoint("collect.after_objects")

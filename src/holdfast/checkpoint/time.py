@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.checkpoint.entry import EpochRecord
+from holdfast.checkpoint.entry import END_MS, EpochRecord
 
 __all__ = ["PipelineTime", "Watermark"]
 
@@ -42,12 +42,24 @@ class PipelineTime:
         # Of the last epoch that ended.
         self.previous_processing_ms = last.processing_time_ms if last else None
         self._watermark_ms = last.watermark_ms if last else None
+        self._before_end_ms = last.previous_watermark_ms if last else None
         self._stopped_ms = last.processing_time_ms if last else None
         self._greatest = dict(last.event_times) if last else {}
         self._active = dict(last.active_ms) if last else {}
 
-    def begin(self, epoch: int, now_ms: int, offsets: str = "") -> EpochRecord:
-        """The record of a new epoch: its processing time never goes back, nor does its watermark."""
+    @property
+    def at_end(self) -> bool:
+        """Whether input has ended: the watermark is at its end."""
+        return self._watermark_ms == END_MS
+
+    def begin(
+        self, epoch: int, now_ms: int, offsets: str = "", *, at_end: bool = False
+    ) -> EpochRecord:
+        """The record of a new epoch: its processing time never goes back, nor does its watermark.
+
+        ``at_end``: input has ended. What operators still make is on time all the same, so the
+        watermark before it stays what it was before the end.
+        """
         if self._stopped_ms is not None:
             # Nobody was looking: a source was not idle because the pipeline did not run.
             away = max(0, now_ms - self._stopped_ms)
@@ -60,14 +72,15 @@ class PipelineTime:
             epoch,
             rows=0,
             processing_time_ms=self._processing_ms,
-            watermark_ms=self.next_watermark_ms,
-            previous_watermark_ms=self._watermark_ms,
+            watermark_ms=END_MS if at_end else self.next_watermark_ms,
+            previous_watermark_ms=self._before_end_ms if self.at_end else self._watermark_ms,
             offsets=offsets,
         )
 
     def end(self, record: EpochRecord, greatest_ms: Mapping[str, int]) -> EpochRecord:
         """The epoch is over and saw these greatest event times: its record, complete."""
         self._watermark_ms = record.watermark_ms
+        self._before_end_ms = record.previous_watermark_ms
         self.previous_processing_ms = record.processing_time_ms
         for source, ms in greatest_ms.items():
             self._greatest[source] = max(ms, self._greatest.get(source, ms))

@@ -129,6 +129,14 @@ class Storage(ABC):
     def put_if_absent(self, name: str, data: Buffer) -> bool:
         """Create an object; False, changing nothing, if there is one. Exactly one racer wins."""
 
+    def create(self, name: str, data: Buffer) -> bool:
+        """The same, without a look whether there is one: refusing is left to where objects are kept.
+
+        A back end whose ``put_if_absent`` looks first has one of its own, for a look hides a server
+        that doesn't refuse.
+        """
+        return self.put_if_absent(name, data)
+
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Objects whose name starts with ``prefix``, in order of name. Never half-written ones."""

@@ -126,8 +126,10 @@ class HdfsStorage(Storage):
 
     def put_if_absent(self, name: str, data: Buffer) -> bool:
         """Create an object; False if there is one."""
-        if self.exists(name):
-            return False
+        return not self.exists(name) and self.create(name, data)
+
+    def create(self, name: str, data: Buffer) -> bool:
+        """The same, without a look."""
         return self._write(name, data, overwrite=False)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:

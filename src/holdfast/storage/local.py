@@ -95,8 +95,10 @@ class LocalStorage(Storage):
 
     def put_if_absent(self, name: str, data: Buffer) -> bool:
         """Create an object, durably; False if there is one."""
-        if self.exists(name):
-            return False
+        return not self.exists(name) and self.create(name, data)
+
+    def create(self, name: str, data: Buffer) -> bool:
+        """The same, without a look."""
         return self._write(name, data, _link)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:

@@ -96,8 +96,10 @@ class ObjectStoreStorage(Storage):
 
     def put_if_absent(self, name: str, data: Buffer) -> bool:
         """Create an object; False if there is one."""
-        if self.exists(name):
-            return False
+        return not self.exists(name) and self.create(name, data)
+
+    def create(self, name: str, data: Buffer) -> bool:
+        """The same, without a look."""
         from obstore.exceptions import AlreadyExistsError
 
         mark = uuid.uuid4().hex
@@ -105,7 +107,9 @@ class ObjectStoreStorage(Storage):
         with self._errors("write", name, missing_is_error=True):
             failpoint("storage.object_store.before_put")
             try:
-                self._client(len(view)).put(name, view, mode="create", attributes={_MARK: mark})
+                self._client(len(view)).put(
+                    check_name(name), view, mode="create", attributes={_MARK: mark}
+                )
             except AlreadyExistsError:
                 return self._mark_of(name) == mark
             failpoint("storage.object_store.after_put")
