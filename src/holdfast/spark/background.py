@@ -35,7 +35,7 @@ from holdfast.state.local import LocalRunWriter
 from holdfast.state.merge import merge_runs, merged_schema
 from holdfast.state.run import Run, Segment
 from holdfast.state.schema import TableSchema
-from holdfast.state.tiers import plan_merge
+from holdfast.state.tiers import free_stretches, plan_merge
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage
 
@@ -75,15 +75,40 @@ def plan_store(version: Version, partitions: int, *, one_host: bool = True) -> l
 
     Unless all runs are on one host, no piece goes beyond a partition: its runs are together.
     """
-    pieces = []
+    pieces: list[Piece] = []
     for table, segments in version.tables.items():
-        unsaved = sum(s.size_bytes for s in segments if s.run.stored is None)
+        unsaved = sum(s.size_bytes for s in segments if _is_fresh(s))
         for within in _ranges(unsaved, partitions, one_host):
-            present = version.segments(table, within)
-            fresh = tuple(s for s in present if s.run.stored is None)
-            if fresh:
-                pieces.append(Piece(table, within, fresh, oldest=len(fresh) == len(present)))
+            pieces += _fresh_pieces(version, table, within)
     return pieces
+
+
+def _fresh_pieces(version: Version, table: str, within: HashRange) -> list[Piece]:
+    """The unsaved segments of a range, as few pieces as fit the version.
+
+    Where a layer is stored in part (a result of the job before was dropped, or a piece failed), the
+    range is cut until no layer is: a hash has at most one segment of a layer.
+    """
+    present = version.segments(table, within)
+    stretches, mixed = free_stretches(present, _is_fresh)
+    if mixed:
+        cut = _boundary(present, within)
+        halves = (HashRange(within.first, cut - 1), HashRange(cut, within.last))
+        return [piece for half in halves for piece in _fresh_pieces(version, table, half)]
+    return [
+        Piece(table, within, present[part], oldest=part.stop == len(present)) for part in stretches
+    ]
+
+
+def _boundary(segments: Sequence[Segment], within: HashRange) -> int:
+    """Where to cut a range between segments: at the beginning of one, in the middle of all."""
+    edges = {edge for s in segments for edge in (s.range.first, s.range.last + 1)}
+    inside = sorted(edge for edge in edges if within.first < edge <= within.last)
+    return inside[len(inside) // 2]
+
+
+def _is_fresh(segment: Segment) -> bool:
+    return segment.run.stored is None
 
 
 def plan_compaction(version: Version, partitions: int, *, one_host: bool = True) -> list[Piece]:
@@ -93,13 +118,14 @@ def plan_compaction(version: Version, partitions: int, *, one_host: bool = True)
         size = sum(s.size_bytes for s in segments)
         for within in _ranges(size, partitions, one_host):
             present = version.segments(table, within)
-            stored = [s for s in present if s.run.stored is not None]
-            chosen = plan_merge(stored, _FANOUT)
-            if chosen is not None:
-                picked = tuple(stored[chosen])
-                pieces.append(
-                    Piece(table, within, picked, oldest=present[-len(picked) :] == picked)
-                )
+            stretches, _ = free_stretches(present, lambda s: not _is_fresh(s))
+            for stretch in stretches:
+                chosen = plan_merge(present[stretch], _FANOUT)
+                if chosen is not None:
+                    picked = present[stretch][chosen]
+                    pieces.append(
+                        Piece(table, within, picked, oldest=present[-len(picked) :] == picked)
+                    )
     return pieces
 
 
@@ -144,8 +170,9 @@ class BackgroundJobs:
         # The clock first: a version may be newer than it, never older.
         clock = self.ledger.clock
         pieces = self._pieces(plan_compaction, self.ledger.version)
-        result = self._run(pieces, "merge", clock)
-        self.ledger.install(result.changes)
+        with self.ledger.writing():
+            result = self._run(pieces, "merge", clock)
+            self.ledger.install(result.changes)
         if result.error is not None:
             logger.warning("merging runs failed and will be tried again: %s", result.error)
         return len(result.changes)
@@ -173,6 +200,7 @@ class BackgroundJobs:
             changes.append(
                 Change(piece.table, piece.range, inputs, result.run, parts=piece.segments)
             )
+        self.ledger.expect(changes)
         self.site.learn(changes, {})
         failed = StorageError("; ".join(errors)) if errors else None
         return StoreResult(tuple(changes), failed)

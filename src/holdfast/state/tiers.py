@@ -11,12 +11,52 @@ counted and merged: only whole layers are neighbours in epoch order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.state.run import Segment
 
-__all__ = ["plan_merge"]
+__all__ = ["free_stretches", "newest_to_merge", "plan_merge"]
+
+
+def free_stretches(
+    segments: Sequence[Segment], free: Callable[[Segment], bool]
+) -> tuple[list[slice], bool]:
+    """Where whole layers of free segments lie side by side; and whether some layer is free in part.
+
+    Only such a stretch can become one run: of a layer that is free in part (half of it was stored, the
+    other half was not) the rest would share epochs with the result.
+
+    >>> from holdfast.state.hashing import FULL_RANGE
+    >>> from holdfast.state.run import Run
+    >>> def segment(epoch, part=FULL_RANGE):
+    ...     return Segment(Run(f"1-{epoch}", "t", part, epoch, epoch, 10), part)
+    >>> halves = FULL_RANGE.split(2)
+    >>> stack = [segment(3), segment(2), segment(1, halves[0]), segment(1, halves[1])]
+    >>> free_stretches(stack, lambda s: s.range != halves[0])
+    ([slice(0, 2, None)], True)
+    """
+    stretches: list[slice] = []
+    mixed = False
+    for layer in _layers(segments):
+        among = [free(segment) for segment in segments[layer.start : layer.stop]]
+        mixed |= any(among) and not all(among)
+        if not all(among):
+            continue
+        if stretches and stretches[-1].stop == layer.start:
+            stretches[-1] = slice(stretches[-1].start, layer.stop)
+        else:
+            stretches.append(slice(layer.start, layer.stop))
+    return stretches, mixed
+
+
+def newest_to_merge(stack: Sequence[Segment], free: Callable[[Segment], bool]) -> Sequence[Segment]:
+    """The newest segment and those below that it is to be merged with now; none, if not now."""
+    stretches, _ = free_stretches(stack, free)
+    if not stretches or stretches[0].start:
+        return ()
+    chosen = plan_merge(stack[stretches[0]])
+    return () if chosen is None or chosen.start else stack[chosen]
 
 
 def plan_merge(segments: Sequence[Segment], fanout: int = 4) -> slice | None:
