@@ -20,6 +20,7 @@ from holdfast.state.view import TableView
 EPOCH = datetime(1970, 1, 1)
 Hash = Callable[[tuple[Any, ...]], int]
 
+PLACE = pa.struct([("x", pa.int32()), ("at", pa.struct([("f", pa.float64())]))])
 DECIMAL = pa.decimal128(20, 3)
 KEY_VALUES: dict[pa.DataType, list[Any]] = {
     pa.bool_(): [True, False, None],
@@ -39,6 +40,15 @@ KEY_VALUES: dict[pa.DataType, list[Any]] = {
         datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=timezone.utc),
         None,
     ],
+    PLACE: [
+        {"x": 1, "at": {"f": math.nan}},
+        {"x": 1, "at": {"f": None}},
+        {"x": 1, "at": None},
+        {"x": None, "at": {"f": None}},
+        {"x": None, "at": None},
+        {"x": 2, "at": {"f": -1.5}},
+        None,
+    ],
 }
 
 
@@ -46,6 +56,8 @@ def plain(value: Any) -> Any:
     """A value that Python compares as Spark groups: floats by their bits, every NaN the same."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else struct.pack("<d", value)
+    if isinstance(value, dict):
+        return tuple(map(plain, value.values()))
     return value
 
 

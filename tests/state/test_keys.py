@@ -166,8 +166,10 @@ def test_take_is_arrows_take(
     indices = np.random.default_rng(seed).integers(0, len(array), 5000)
     taken = columns.take(array, indices, ascending=ascending)
     taken.validate(full=True)
-    assert taken.equals(array.take(pa.array(indices))) or any(v != v for v in values if v)
-    assert columns.equal(taken, array.take(pa.array(indices))).all()
+    expected = array.take(pa.array(indices))
+    if not pa.types.is_floating(kind) and not pa.types.is_nested(kind):  # those may hold NaN
+        assert taken.equals(expected)
+    assert columns.equal(taken, expected).all()
 
 
 @pytest.mark.parametrize("kind", list(KEY_VALUES), ids=str)

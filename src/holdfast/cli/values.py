@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError
+from holdfast.state.text import printable, text_array
 
 __all__ = ["parse_value", "shown"]
 
@@ -19,25 +21,42 @@ _LONGEST = 60
 def parse_value(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
     """The value that ``text`` means for a key column of this type.
 
-    Binary is written in hex; a time without a zone is in UTC.
+    Binary is written in hex, a struct as JSON; a time without a zone is in UTC.
 
     >>> parse_value("n", "42", pa.int32())
     <pyarrow.Int32Scalar: 42>
     >>> parse_value("day", "2026-01-31", pa.date32()).as_py().day
     31
+    >>> parse_value("at", '{"x": 3}', pa.struct([("x", pa.int8()), ("y", pa.string())])).as_py()
+    {'x': 3, 'y': None}
     """
     try:
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             return pa.scalar(bytes.fromhex(text.removeprefix("0x")), kind)
         if pa.types.is_timestamp(kind) and kind.tz is not None:
             return _parse_instant(text, kind)
-        return pa.scalar(text).cast(kind)
+        if pa.types.is_struct(kind):
+            return _parse_struct(name, text, kind)
+        return text_array([text], pa.string())[0].cast(kind)
     except (ValueError, pa.ArrowException) as error:
         raise InputError(
             f"{text!r} is not a value of key column {name!r}, which is of type {kind}",
             hint="write numbers plainly, dates as 2026-01-31, times as 2026-01-31T12:00:00, "
-            "binary in hex",
+            "binary in hex, a struct as the JSON object of its fields",
         ) from error
+
+
+def _parse_struct(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
+    given = json.loads(text)
+    if not isinstance(given, dict) or set(given) - {field.name for field in kind}:
+        raise ValueError(f"fields of {name!r} are unknown")
+    values = {}
+    for field in kind:
+        value = given.get(field.name)
+        words = value if isinstance(value, str) else json.dumps(value)
+        of = f"{name}.{field.name}"
+        values[field.name] = None if value is None else parse_value(of, words, field.type).as_py()
+    return pa.scalar(values, kind)
 
 
 def _parse_instant(text: str, kind: pa.TimestampType) -> pa.Scalar:
@@ -61,5 +80,5 @@ def shown(value: Any) -> str:
     elif isinstance(value, Decimal):
         text = f"{value:f}"
     else:
-        text = str(value)
+        text = printable(str(value))
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -19,6 +19,7 @@ from holdfast.errors import CorruptionError, InternalError
 from holdfast.state.columns import hash_values, one_array
 from holdfast.state.hashing import Hashes, HashRange
 from holdfast.state.schema import TOMBSTONE
+from holdfast.state.text import as_bytes
 
 __all__ = [
     "Block",
@@ -201,7 +202,10 @@ def verify_blocks(run: OpenRun, bad: Callable[[str], CorruptionError]) -> None:
     previous, rows, tombstones = -1, 0, 0
     for index, block in enumerate(run.blocks):
         batch = run.block(index)
-        batch.validate(full=True)
+        try:
+            as_bytes(batch).validate(full=True)
+        except pa.ArrowException as error:
+            raise bad(f"block {index} is not well-formed: {error}") from error
         hashes = hash_values(batch)
         if batch.num_rows != block.rows or block.rows == 0:
             raise bad(f"block {index} has {batch.num_rows} rows, its index says {block.rows}")

@@ -22,6 +22,7 @@ __all__ = [
     "concat",
     "equal",
     "hash_values",
+    "leaves",
     "one_array",
     "sort_key",
     "sort_keys",
@@ -158,11 +159,19 @@ def equal(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def sort_keys(array: pa.Array) -> list[pa.Array]:
-    """The columns to sort and compare by: for a struct whether it is null, then its fields."""
+    """The columns to sort and compare by, see :func:`leaves`."""
+    return [sort_key(leaf) for leaf in leaves(array)]
+
+
+def leaves(array: pa.Array) -> list[pa.Array]:
+    """A column in parts that Arrow can sort: of a struct whether it is null, then its fields.
+
+    >>> [leaf.to_pylist() for leaf in leaves(pa.array([{"a": 1}, {"a": None}, None]))]
+    [[False, False, True], [1, None, None]]
+    """
     if not pa.types.is_struct(array.type):
-        return [sort_key(array)]
-    fields = [key for field in array.flatten() for key in sort_keys(field)]
-    return [array.is_null(), *fields]
+        return [array]
+    return [array.is_null(), *(leaf for field in array.flatten() for leaf in leaves(field))]
 
 
 def sort_key(array: pa.Array) -> pa.Array:

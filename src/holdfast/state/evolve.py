@@ -41,7 +41,7 @@ def _struct(array: pa.Array, kind: pa.DataType) -> pa.Array:
         for f in fields
     ]
     if not fields:
-        return pa.array([None if v is None else {} for v in array.to_pylist()], kind)
+        return pa.array([{} if there else None for there in array.is_valid().to_pylist()], kind)
     return pa.StructArray.from_arrays(columns, fields=fields, mask=array.is_null())
 
 

@@ -15,10 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.state.columns import Indices, concat, equal, one_array, sort_keys, take
+from holdfast.state.columns import Indices, concat, equal, leaves, one_array, sort_keys, take
 from holdfast.state.hashing import Hashes
 
-__all__ = ["Grouping", "SortedRows", "group_stretches", "keys_equal", "merge_sorted", "sort_rows"]
+__all__ = [
+    "Grouping",
+    "SortedRows",
+    "group_stretches",
+    "key_order",
+    "keys_equal",
+    "merge_sorted",
+    "sort_rows",
+]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -235,10 +243,22 @@ def _untangle(
     places = np.arange(counts.sum()) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
     order = np.arange(len(ordered)) if order is None else order.copy()
     rows = order[places]
-    columns = [pa.array(ordered[places])]
-    columns += [part for key in keys for part in sort_keys(take(key, rows))]
+    columns = [part for key in keys for part in sort_keys(take(key, rows))]
+    order[places] = rows[_order_by([pa.array(ordered[places]), *columns])]
+    return order
+
+
+def key_order(keys: pa.Table) -> Indices:
+    """The order of the keys themselves, whatever their hashes; nulls come last.
+
+    >>> key_order(pa.table({"k": [{"a": 2}, None, {"a": 1}]})).tolist()
+    [2, 0, 1]
+    """
+    return _order_by([leaf for key in keys.columns for leaf in leaves(one_array(key))])
+
+
+def _order_by(columns: Sequence[pa.Array]) -> Indices:
     names = [f"k{i}" for i in range(len(columns))]
     table = pa.Table.from_arrays(columns, names=names)
-    by_key = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
-    order[places] = rows[by_key.to_numpy()]
-    return order
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+    return order.to_numpy().astype(np.int64)  # type: ignore[no-any-return]

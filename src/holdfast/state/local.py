@@ -46,12 +46,14 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _attempts = itertools.count()
 
 
-class _Index(msgspec.Struct, frozen=True):
+class _Index(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int
     header_bytes: int
     header_checksum: str
     """Of the stream's schema message."""
     totals: RunTotals
+    decoded_from: str = ""
+    """The checksum of the stored form from which this was made; empty where the run was written."""
 
 
 class LocalRunInfo(msgspec.Struct, frozen=True):
@@ -65,8 +67,9 @@ class LocalRunInfo(msgspec.Struct, frozen=True):
 class LocalRunWriter:
     """Writes one local run from sorted rows; the file appears under its name when it is closed."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, decoded_from: str = "") -> None:
         self.path = path
+        self._decoded_from = decoded_from
         self._temporary = path.with_name(f"{path.name}.{os.getpid()}-{next(_attempts)}.tmp")
         self._cutter = BlockCutter(schema, BLOCK_ROWS, BLOCK_BYTES)
         self._blocks: list[Block] = []
@@ -88,7 +91,9 @@ class LocalRunWriter:
         self._stream.close()
         header, blocks = self._checksums()
         totals = RunTotals(sum(b.rows for b in blocks), self._tombstones, blocks)
-        index = msgspec.json.encode(_Index(FORMAT, len(header), checksum(header), totals))
+        index = msgspec.json.encode(
+            _Index(FORMAT, len(header), checksum(header), totals, self._decoded_from)
+        )
         digest = checksum(index)
         self._sink.write(index + _TAIL.pack(len(index), int(digest, 16), MAGIC))
         size = self._sink.tell()
@@ -140,9 +145,18 @@ class LocalRun:
     """An open local run. Blocks are views of the mapped file, valid as long as they are referred to."""
 
     def __init__(
-        self, name: str, mapped: mmap.mmap, data: pa.Buffer, index: _Index, *, verify: bool
+        self,
+        name: str,
+        mapped: mmap.mmap,
+        data: pa.Buffer,
+        index: _Index,
+        digest: str,
+        *,
+        verify: bool,
     ) -> None:
         self.name = name
+        self.checksum = digest
+        """Of the file's index: what a :class:`LocalForm` knows it by."""
         self._mapped = mapped
         self._data = data
         self._index = index
@@ -151,7 +165,10 @@ class LocalRun:
         header = data.slice(0, index.header_bytes)
         if checksum(header) != index.header_checksum:
             raise _corrupt(name, "its schema is not what was written")
-        self.schema: pa.Schema = pa.ipc.read_schema(header)
+        try:
+            self.schema: pa.Schema = pa.ipc.read_schema(header)
+        except (pa.ArrowException, OSError) as error:
+            raise _corrupt(name, f"its schema can't be read: {error}") from error
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> LocalRun:
@@ -170,14 +187,20 @@ class LocalRun:
         if magic != MAGIC or start < 0:
             raise _corrupt(name, "it does not end as a run does")
         encoded = data.slice(start, length)
-        if int(checksum(encoded), 16) != digest:
+        found = checksum(encoded)
+        if int(found, 16) != digest:
             raise _corrupt(name, "its index is not what was written")
-        return cls(name, mapped, data, _decode_index(name, encoded), verify=verify)
+        return cls(name, mapped, data, _decode_index(name, encoded), found, verify=verify)
 
     @property
     def totals(self) -> RunTotals:
         """Counts, as the index gives them."""
         return self._index.totals
+
+    @property
+    def decoded_from(self) -> str:
+        """The checksum of the stored form that it was made from; empty where the run was written."""
+        return self._index.decoded_from
 
     @property
     def blocks(self) -> Sequence[Block]:
@@ -194,7 +217,11 @@ class LocalRun:
                 self.will_need(index)
                 check_block(self.name, index, block, data)
                 self._unchecked.discard(index)
-            batch = self._batches[index] = pa.ipc.read_record_batch(data, self.schema)
+            try:
+                batch = pa.ipc.read_record_batch(data, self.schema)
+            except (pa.ArrowException, OSError) as error:
+                raise _corrupt(self.name, f"block {index} can't be read: {error}") from error
+            self._batches[index] = batch
         return batch
 
     def blocks_at(self, indexes: Sequence[int]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.errors import InputError
+from holdfast.errors import CorruptionError, InputError
 from holdfast.state.hashing import FULL_RANGE, Hashes, HashRange
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "SchemaRecord",
     "TableSchema",
     "check_key_type",
+    "check_plain_type",
     "field_id",
     "order_to_time",
     "orders_after",
@@ -132,8 +133,8 @@ class TableSchema:
             raise ValueError(f"{self.table!r} can't have {self.prefix} of its keys as prefix")
         if self.timed and (self.values or self.prefix):
             raise ValueError(f"timed table {self.table!r} can't have values or a prefix")
-        for index, key in enumerate(self.keys):
-            _check_keys(key.name, key.type, entry=0 < self.prefix <= index)
+        for key in self.keys:
+            check_key_type(key.name, key.type)
         self._check_expiry()
 
     def _check_expiry(self) -> None:
@@ -201,7 +202,13 @@ class TableSchema:
     @classmethod
     def from_record(cls, record: SchemaRecord) -> TableSchema:
         """The schema that :meth:`record` described."""
-        arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record.arrow)))
+        try:
+            arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record.arrow)))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptionError(
+                f"the schema of table {record.table!r} in a log entry can't be read: {error}",
+                hint="start from an older entry with from_entry=…",
+            ) from error
         columns = tuple(Column.from_field(f) for f in arrow if f.name not in _RESERVED)
         keys, values = columns[: record.key_columns], columns[record.key_columns :]
         metadata = arrow.metadata or {}
@@ -211,7 +218,19 @@ class TableSchema:
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:
-    """Raise ``InputError`` unless rows can be keyed by a column of this type."""
+    """Raise ``InputError`` unless rows can be keyed by a column of this type: a plain one, or a struct.
+
+    >>> check_key_type("place", pa.struct([("x", pa.int64()), ("y", pa.int64())]))
+    """
+    if not pa.types.is_struct(kind) or not kind.num_fields:
+        check_plain_type(name, kind)
+        return
+    for field in kind:
+        check_key_type(f"{name}.{field.name}", field.type)
+
+
+def check_plain_type(name: str, kind: pa.DataType) -> None:
+    """Raise ``InputError`` unless a column of this type can be compared and sorted as it is."""
     t = pa.types
     tests = (
         t.is_boolean,
@@ -228,17 +247,8 @@ def check_key_type(name: str, kind: pa.DataType) -> None:
         raise InputError(
             f"column {name!r} of type {kind} can't be part of a key",
             hint="key by boolean, integer, float, double, decimal, string, binary, date or "
-            "timestamp columns; take a struct, array or map apart first",
+            "timestamp columns, or structs of those; take an array or map apart first",
         )
-
-
-def _check_keys(name: str, kind: pa.DataType, *, entry: bool) -> None:
-    """The same, but what tells the entries of a key apart may be a struct."""
-    if entry and pa.types.is_struct(kind) and kind.num_fields:
-        for field in kind:
-            _check_keys(f"{name}.{field.name}", field.type, entry=True)
-    else:
-        check_key_type(name, kind)
 
 
 def time_to_order(times_ms: npt.NDArray[np.int64]) -> Hashes:

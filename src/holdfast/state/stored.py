@@ -131,8 +131,11 @@ class StoredRun:
         """What messages call it."""
         self._form = form
         self._read = read
-        self._metadata = pq.read_metadata(pa.BufferReader(tail))
-        self.schema: pa.Schema = self._opened(0, b"").schema_arrow.remove_metadata()
+        try:
+            self._metadata = pq.read_metadata(pa.BufferReader(tail))
+            self.schema: pa.Schema = self._opened(0, b"").schema_arrow.remove_metadata()
+        except (pa.ArrowException, OSError) as error:
+            raise _corrupt(name, f"its footer can't be read: {error}") from error
         index = self._read_index()
         self.totals: RunTotals = index.totals
         self._page_checksums = index.page_checksums
@@ -235,8 +238,12 @@ class StoredRun:
         for index, block in zip(stretch, blocks, strict=True):
             self._check_chunks(index, block)
         first, data = blocks[0].offset, self._checked(stretch)
-        # All at once: a call for each would take longer than to decode it.
-        table = self._opened(first, data).read_row_groups(list(stretch), use_threads=False)
+        try:
+            # All at once: a call for each would take longer than to decode it.
+            table = self._opened(first, data).read_row_groups(list(stretch), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            which = f"blocks {stretch.start} to {stretch.stop - 1}"
+            raise _corrupt(self.name, f"{which} can't be read: {error}") from error
         arrays = [one_array(column) for column in table.columns]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         ends = itertools.accumulate(block.rows for block in blocks)
