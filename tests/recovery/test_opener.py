@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import shutil
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -219,6 +222,26 @@ def test_the_map_of_a_file_that_another_worker_deleted_is_let_go(
     opener.fetch(run)
     local_path(tmp_path, run.name).unlink()
     assert isinstance(opener.open(run), StoredRun)
+
+
+@pytest.mark.parametrize("form", ["local", "copy", "on demand"])
+def test_a_reused_worker_lets_go_of_what_an_earlier_claim_had_open(
+    stored: tuple[Run, LocalStorage, Path], tmp_path: Path, form: str
+) -> None:
+    run, storage, _ = stored
+    earlier, later = tmp_path / "3", tmp_path / "8"
+    opener = RunOpener(earlier, storage, touching=1)
+    opened = {"local": opener.fetch, "copy": opener.copy, "on demand": opener.open}[form](run)
+    held = weakref.ref(opened)
+    del opened, opener
+    earlier.mkdir(exist_ok=True)
+    later.mkdir()
+    RunOpener(later, storage).keep_only(())
+    assert held() is not None, "another pipeline's, for all that is known"
+    shutil.rmtree(earlier)  # as the later claim does when it begins
+    RunOpener(later, storage).keep_only(())
+    gc.collect()
+    assert held() is None
 
 
 def test_a_run_that_only_another_host_has_is_out_of_reach(

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from importlib.metadata import requires
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from holdfast.errors import ConfigurationError
 from holdfast.spark.executors import REQUIRED, _looker, check_executors, send_holdfast
+from holdfast.spark.host_wait import SETTING, waiting_for_hosts
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.placed import Placer, task_host
 from holdfast.storage import HdfsStorage, ObjectStoreStorage
@@ -101,20 +103,37 @@ def test_a_host_that_has_imported_another_holdfast_is_told() -> None:
     assert other == [("holdfast", f"is {hf.__version__}, but the driver has 99.1")]
 
 
+def test_the_wait_for_hosts_lasts_as_long_as_the_last_who_needs_it(spark: SparkSession) -> None:
+    conf: Any = spark.sparkContext._jsc.sc().conf()
+    conf.set(SETTING, "7s")
+    try:
+        with waiting_for_hosts(spark.sparkContext):
+            with pytest.raises(ZeroDivisionError), waiting_for_hosts(spark.sparkContext):
+                raise ZeroDivisionError
+            assert conf.get(SETTING) == "600s"
+        assert conf.get(SETTING) == "7s"
+    finally:
+        conf.remove(SETTING)
+
+
 def test_a_local_session_is_no_cluster(spark: SparkSession) -> None:
     assert not is_cluster(spark.sparkContext)
 
 
 @pytest.mark.slow
-def test_executors_of_one_host_that_do_not_share_local_dir_are_noticed(tmp_path: Path) -> None:
+def test_executors_of_one_host_share_local_dir_and_wait_only_for_pipelines(tmp_path: Path) -> None:
     program = Path(__file__).with_name("neighbours_program.py")
     # Every process has another working directory, so there each executor sees a folder of its own.
     folders = [str(tmp_path / "shared"), "/proc/self/cwd/not-shared"]
     done = subprocess.run(
-        [sys.executable, str(program), *folders], capture_output=True, text=True, check=False
+        [sys.executable, str(program), str(tmp_path / "work"), *folders],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    shared, apart = map(json.loads, done.stdout.splitlines()[-2:])
+    waits, shared, apart = map(json.loads, done.stdout.splitlines()[-3:])
+    assert waits == ["", "600s", ""]
     assert shared is None
     assert "local_dir /proc/self/cwd/not-shared on " in apart
     assert "isn't shared: executor " in apart

@@ -11,11 +11,15 @@ import pyarrow as pa
 import pytest
 
 from holdfast.operators.aggregate import AggregateOperator
+from holdfast.operators.arriving import SOURCE, TAG
 from holdfast.operators.base import Clock
+from holdfast.operators.deduplicate import DeduplicateOperator
 from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.recovery.opener import RunOpener
+from holdfast.spark.spill import Ingest
 from holdfast.spark.task import TaskReport, TaskSpec, run_task
 from holdfast.state.hashing import FULL_RANGE, partition_of
+from holdfast.state.schema import HASH
 from holdfast.state.version import Version
 from holdfast.state.view import TableView
 from holdfast.storage import MemoryStorage
@@ -104,9 +108,12 @@ def test_an_empty_partition_reports_too(tmp_path: Path) -> None:
     assert version.tables == {}
 
 
-def test_a_failed_attempt_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("memory", [1 << 30, 256], ids=["in memory", "spilling"])
+def test_a_failed_attempt_leaves_nothing(tmp_path: Path, memory: int) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
-        yield batch(["a", "b"], [1, 2])
+        for n in range(5):
+            yield batch([f"{n}-{i}" for i in range(20)], list(range(20)))
+        assert bool(list(tmp_path.glob("spill-*"))) == (memory == 256)
         raise OSError("the shuffle was lost")
 
     spec = TaskSpec(
@@ -120,7 +127,7 @@ def test_a_failed_attempt_leaves_nothing(tmp_path: Path) -> None:
         segments={},
         mergeable=frozenset(),
         stagers={},
-        memory_bytes=1 << 30,
+        memory_bytes=memory,
     )
     with pytest.raises(OSError, match="shuffle"):
         run_task(spec, 0, rows())
@@ -166,3 +173,25 @@ def test_tables_that_all_partitions_read_are_stored_at_once_when_hosts_are_many(
     view = TableView(TABLE, [(opener.open(s.run), s.range) for s in segments])
     rows = [row for piece in view.scan() for row in piece.to_pylist()]
     assert {r["word"]: (r["n.count"], r["total.sum"]) for r in rows} == {"a": (2, 2), "b": (2, 4)}
+
+
+def test_rows_of_a_session_in_another_zone_are_taken_in_as_utc(tmp_path: Path) -> None:
+    utc, there = pa.timestamp("us", "UTC"), pa.timestamp("us", "Asia/Tokyo")
+    nested = pa.map_(pa.string(), pa.struct([("at", pa.list_(utc))]))
+    operator = DeduplicateOperator("once", [("at", utc)], [("at", utc), ("all", nested)])
+    names = operator.input_schema.names
+    values = {HASH: 5, "at": 1_000_000, TAG: 0, SOURCE: 0, "all": [("x", {"at": [7]})]}
+
+    def rows(stamp: pa.DataType) -> pa.RecordBatch:
+        columns = pa.map_(pa.string(), pa.struct([("at", pa.list_(stamp))]))
+        kinds = {HASH: pa.int64(), "at": stamp, TAG: pa.int64(), SOURCE: pa.int8(), "all": columns}
+        arrays = [pa.array([values[name]], kinds[name]) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def taken(batch: pa.RecordBatch) -> pa.Table:
+        ingest = Ingest(operator, tmp_path, 1 << 20)
+        ingest.read([batch])
+        ((_, piece),) = ingest.pieces(FULL_RANGE)
+        return piece.table
+
+    assert taken(rows(there)).equals(taken(rows(utc)))

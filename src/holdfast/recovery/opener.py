@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import CorruptionError, StateLostError
+from holdfast.recovery.own_folder import make_own
 from holdfast.recovery.stored_copy import copy_path, open_copy, write_copy
 from holdfast.state.blocks import OpenRun
 from holdfast.state.hashing import FULL_RANGE, HashRange
@@ -69,11 +70,14 @@ def local_path(folder: Path, run_name: str) -> Path:
 def open_local(run: Run, path: Path, *, verify: bool = False) -> LocalRun:
     """The local form of a run at a path; ``CorruptionError`` if the file is bad or another run's.
 
-    Names are never used twice, and a file's index and blocks carry checksums; what is compared
-    besides are counts. A file that was fetched need not have the bytes of the one first written:
-    Arrow pads buffers as they come.
+    It must be the file that was written with the run, by the checksum of its index, or say that it
+    was decoded from the run's stored form: such a one need not have the same bytes, for Arrow pads
+    buffers as they come.
     """
     found = LocalRun.open(path, verify=verify)
+    written = run.local is not None and found.checksum == run.local.checksum
+    if not written and (run.stored is None or found.decoded_from != run.stored.checksum):
+        raise CorruptionError(f"local run {path}: it is not the file of run {run.name}")
     if (found.totals.rows, found.totals.tombstones) != (run.rows, run.tombstones):
         raise CorruptionError(
             f"local run {path}: it has {found.totals.rows} rows, but run {run.name} has {run.rows}"
@@ -190,17 +194,24 @@ class RunOpener:
         return found
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Forget maps of this pipeline's runs that are not among ``names``: their files may go."""
+        """Forget maps of this pipeline's runs that are not among ``names``: their files may go.
+
+        Those of files that are gone are forgotten whoever opened them: a worker may have worked for
+        an earlier claim, whose folder nobody asks for again, and the disk has no room from a file
+        while it is mapped.
+        """
         wanted = {local_path(self.folder, name) for name in names}
-        for path in [p for p in _open if p.parent == self.folder]:
-            if path not in wanted or not path.exists():
-                del _open[path]
-        for path in [p for p in _on_demand if p.parent == self.folder and p not in wanted]:
-            del _on_demand[path]
-        copies = {copy_path(self.folder, name) for name in names}
-        for path in [p for p in _copies if p.parent == self.folder]:
-            if path not in copies or not path.exists():
-                del _copies[path]
+        self._forget(_open, wanted, Path.exists)
+        self._forget(_copies, {copy_path(self.folder, name) for name in names}, Path.exists)
+        # These have no file: they go with the folder.
+        self._forget(_on_demand, wanted, lambda path: path.parent.exists())
+
+    def _forget(
+        self, known: dict[Path, Any], wanted: set[Path], is_there: Callable[[Path], bool]
+    ) -> None:
+        for path in list(known):
+            if (path.parent == self.folder and path not in wanted) or not is_there(path):
+                known.pop(path, None)
 
     def delete(self, name: str) -> None:
         """Delete a run's local files; whoever needs it again gets it from storage."""
@@ -292,7 +303,8 @@ class RunOpener:
                 return found
             copied = self._whole_copy(run)
             stored = copied or open_stored(run, self.storage, _read.add)
-            writer = LocalRunWriter(path, stored.schema)
+            assert run.stored is not None
+            writer = LocalRunWriter(path, stored.schema, run.stored.checksum)
             try:
                 for batch in stored.blocks_at(range(len(stored.blocks))):
                     writer.write(pa.Table.from_batches([batch]))
@@ -326,7 +338,7 @@ def _drop(known: dict[Path, Any], path: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_own(path.parent)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

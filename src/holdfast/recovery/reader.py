@@ -20,7 +20,7 @@ def stored_tables(entry: Checkpoint, storage: Storage) -> dict[str, TableView]:
     """
     version = entry.version()
     last = entry.epochs[-1] if entry.epochs else None
-    clock = TableClock(last.processing_time_ms, last.watermark_ms) if last else None
+    clock = TableClock(last.processing_time_ms, last.expiry_ms) if last else None
     views = {}
     for record in entry.schemas:
         schema = TableSchema.from_record(record)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.checkpoint.ledger import Ledger
 from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
 from holdfast.recovery.handover import plan_handover
 from holdfast.recovery.health import HostHealth
@@ -92,14 +93,13 @@ class ClusterSite:
         self._copying: set[str] = set()
         """Hosts that may have runs in their stored form only."""
         self._moved = False
+        """Whether partitions were placed elsewhere and nobody has asked since."""
         self._moves: dict[int, str] = {}
         """Partitions that are to be handed over, and to which host."""
         self._unbalanced = False
         """Whether hosts have come since handovers were last planned."""
         self.wants_runs = threading.Event()
         """Set when hosts lack runs of their partitions."""
-        # A task that waits for its host beats one that fetches, or can't find, its state elsewhere.
-        context._jsc.sc().conf().set("spark.locality.wait.node", "600s")
 
     @property
     def folder(self) -> Path:
@@ -194,11 +194,11 @@ class ClusterSite:
                 if names:
                     self._copying.add(host)
 
-    def retire(self, version: Version, live: set[str]) -> None:
+    def retire(self, ledger: Ledger) -> None:
         """Tell the tasks of the next epochs which files may go."""
         with self._lock:
-            self._known = dict(version.runs())
-            gone = [(name, "") for name in self._holdings.forget(live)]
+            self._known = dict(ledger.version.runs())
+            gone = [(name, "") for name in self._holdings.forget(ledger.live_runs())]
             if self.limit_bytes is not None:
                 for host in self._present:
                     dropped = self._holdings.evict(host, self._known.values(), self.limit_bytes)

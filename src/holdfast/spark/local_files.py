@@ -6,21 +6,28 @@ claim or lower ones; what it reuses of a lower claim it hard-links first.
 
 from __future__ import annotations
 
-import hashlib
+import fcntl
 import logging
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
+from holdfast.checkpoint.entry import place_digest
+from holdfast.checkpoint.ledger import Ledger
 from holdfast.errors import ConfigurationError
 from holdfast.recovery.opener import local_path
+from holdfast.recovery.own_folder import check_own, make_own
 from holdfast.state.run import Run
 
 __all__ = ["LocalFiles", "default_local_dir"]
 
 logger = logging.getLogger("holdfast.spark")
+
+_LIST_EVERY = 100
 
 
 def default_local_dir() -> Path:
@@ -32,10 +39,13 @@ class LocalFiles:
     """The local forms of one pipeline's runs, for one claim."""
 
     def __init__(self, local_dir: Path, pipeline: str, checkpoint_url: str) -> None:
-        where = hashlib.sha256(checkpoint_url.encode()).hexdigest()[:12]
-        self.root = local_dir / f"{pipeline}-{where}"
+        self.root = local_dir / f"{pipeline}-{place_digest(checkpoint_url)}"
         self._known: set[str] = set()
         self._folder: Path | None = None
+        self._since_listing = 0
+        self._listed: tuple[list[Path], frozenset[int]] = ([], frozenset())
+        self._preparing: dict[Path, int] = {}
+        """Folders of this start, each with a descriptor that holds its lock."""
 
     @property
     def folder(self) -> Path:
@@ -45,7 +55,17 @@ class LocalFiles:
         return self._folder
 
     def check(self) -> None:
-        """Raise if files could not be written there; changes nothing that stays."""
+        """Raise if files could not be written there, or others could; changes nothing that stays."""
+        try:
+            check_own(self.root)
+        except PermissionError as error:
+            raise ConfigurationError(
+                f"local folder {error.strerror}",
+                hint="if you know where it comes from, delete it (what is needed is fetched again); "
+                "else give a folder of your own with local_dir=…",
+            ) from error
+        except NotADirectoryError:
+            pass  # said below
         existing = self.root
         while not existing.exists():
             existing = existing.parent
@@ -62,18 +82,61 @@ class LocalFiles:
         return sorted((int(p.name) for p in self.root.iterdir() if p.name.isdigit()), reverse=True)
 
     def open(self, claim: int, prepared: Path | None) -> None:
-        """Make this claim's folder, from prepared runs if there are any; lower claims' folders go."""
+        """Make this claim's folder, from prepared runs if there are any.
+
+        Lower claims' folders go, and those of starts that were killed.
+        """
+        make_own(self.root)
         self._folder = self.root / str(claim)
         # The claim is ours alone: what is there is of a checkpoint directory that was since deleted.
         shutil.rmtree(self._folder, ignore_errors=True)
         if prepared is not None:
             self._known.update(path.stem for path in prepared.glob("*.run"))
             prepared.rename(self._folder)
+            self._release(prepared)
         else:
-            self._folder.mkdir(parents=True)
+            make_own(self._folder)
+        self._sweep()
         for number in self.claims():
             if number < claim:
                 shutil.rmtree(self.root / str(number), ignore_errors=True)
+
+    def prepare(self) -> Path:
+        """Make a folder for what a start brings here before it claims; locked while the start lives."""
+        make_own(self.root)
+        while True:
+            folder = self.root / f"prepare-{uuid.uuid4().hex}"
+            folder.mkdir(0o700)
+            with suppress(FileNotFoundError):  # a sweep came before the lock
+                lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._preparing[folder] = lock
+                if folder.exists():
+                    return folder
+                self._release(folder)
+
+    def discard(self, prepared: Path) -> None:
+        """Remove a prepared folder, unless it has become a claim's."""
+        shutil.rmtree(prepared, ignore_errors=True)
+        self._release(prepared)
+
+    def _release(self, prepared: Path) -> None:
+        lock = self._preparing.pop(prepared, None)
+        if lock is not None:
+            os.close(lock)
+
+    def _sweep(self) -> None:
+        """Remove what starts that were killed have prepared: nobody holds its lock any more."""
+        for folder in self.root.glob("prepare-*"):
+            with suppress(FileNotFoundError):
+                lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+                except BlockingIOError:
+                    pass  # another driver is starting
+                finally:
+                    os.close(lock)
 
     def known(self, names: Iterable[str]) -> None:
         """Runs that have, or may have, a file here."""
@@ -89,3 +152,22 @@ class LocalFiles:
             local_path(self.folder, name).unlink(missing_ok=True)
             local_path(self.folder, name).with_suffix(".lock").unlink(missing_ok=True)
         self._known &= live
+
+    def sweep(self, ledger: Ledger) -> None:
+        """Delete what attempts that came to nothing left, now and then.
+
+        Who was writing when the folder was listed may be about to name what is in it: that waits until
+        all of them have ended.
+        """
+        self._since_listing += 1
+        if self._since_listing % _LIST_EVERY == 1:
+            self._listed = (list(self.folder.iterdir()), ledger.writers())
+        paths, writing = self._listed
+        if writing & ledger.writers():
+            return
+        self._listed = ([], frozenset())
+        # Only now: what came of those who have ended is among them.
+        live = ledger.live_runs()
+        for path in paths:
+            if path.name.partition(".")[0] not in live:
+                path.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
+from holdfast.checkpoint.ledger import Ledger
 from holdfast.recovery.eviction import evictions
 from holdfast.recovery.placement import Assignment
 from holdfast.spark.local_files import LocalFiles
@@ -63,7 +64,7 @@ class Site(Protocol):
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
         """New runs are where they were written; hosts have fetched runs."""
 
-    def retire(self, version: Version, live: set[str]) -> None:
+    def retire(self, ledger: Ledger) -> None:
         """Local files of runs that nobody can open any more may go."""
 
     def failed(self, error: Exception, attempt: int) -> None:
@@ -102,12 +103,16 @@ class LocalSite:
         return None
 
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
-        """Nothing to learn."""
+        """Their files go when they do, also if the version never names them."""
+        del fetched
+        self._files.known(change.output.name for change in changes if change.output is not None)
 
-    def retire(self, version: Version, live: set[str]) -> None:
+    def retire(self, ledger: Ledger) -> None:
         """Delete them now: the driver sees the folder."""
+        version = ledger.version
         self._files.known(version.runs())
-        self._files.retire(live)
+        self._files.retire(ledger.live_runs())
+        self._files.sweep(ledger)
         if self.limit_bytes is not None:
             held = self._files.present(version.runs().values())
             # By tasks: their maps of the files have to go too.

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from holdfast.operators.arriving import TAG
+from holdfast.operators.arriving import TAG, in_utc
 from holdfast.operators.base import Operator, Received
 from holdfast.state.blocks import read_slice
 from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows, merge_sorted, sort_rows
-from holdfast.state.local import LocalRun, LocalRunWriter
+from holdfast.state.local import LocalRun, write_local
 from holdfast.state.schema import HASH
 
 __all__ = ["Ingest"]
@@ -52,11 +52,12 @@ class Ingest:
         self.spilled_bytes = 0
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
-        self._spills: list[tuple[Path, LocalRun]] = []
+        self._spills: list[LocalRun] = []
+        self._files: list[Path] = []
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Take in all batches."""
-        for batch in batches:
+        for batch in map(in_utc, batches):
             self.rows += batch.num_rows
             self.batch_bytes = max(self.batch_bytes, batch.nbytes)
             for received in self.receive(pa.Table.from_batches([batch])):
@@ -87,13 +88,14 @@ class Ingest:
         if self._pending:
             self._spill(self.operator.combine(self._sorted()))
         for part in within.split(2 * (1 + self.spilled_bytes // self.memory_bytes)):
-            rows = [piece for _, run in self._spills if (piece := self._piece(run, part))]
+            rows = [piece for run in self._spills if (piece := self._piece(run, part))]
             yield part, merge_sorted(rows, self._within) if rows else self._sorted()
 
     def close(self) -> None:
         """Remove the spilled files."""
-        for path, _ in self._spills:
+        for path in self._files:
             path.unlink(missing_ok=True)
+        self._files.clear()
         self._spills.clear()
 
     def _sorted(self) -> SortedRows:
@@ -121,11 +123,10 @@ class Ingest:
 
     def _spill(self, rows: SortedRows) -> None:
         path = self.folder / f"spill-{uuid.uuid4().hex}.tmp"
-        writer = LocalRunWriter(path, rows.table.schema)
-        writer.write(rows.table)
-        info = writer.close()
+        self._files.append(path)
+        info = write_local(path, rows.table.schema, [rows.table])
         self.spilled_bytes += info.form.size_bytes
-        self._spills.append((path, LocalRun.open(path)))
+        self._spills.append(LocalRun.open(path))
 
     def _piece(self, run: LocalRun, part: HashRange) -> SortedRows | None:
         batches = list(read_slice(run, part))

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.errors import CorruptionError
 from holdfast.recovery.opener import RunOpener, local_path, open_local
+from holdfast.recovery.own_folder import check_own, make_own
 from holdfast.recovery.stored_copy import copy_path, open_copy
 from holdfast.spark.placed import task_host
 from holdfast.state.run import Run
@@ -59,7 +60,8 @@ def survey(root: Path, claim: int, runs: Mapping[str, Run]) -> Found:
     host = task_host() or ""
     folder = root / str(claim)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own(root)
+        make_own(folder)
         _check_writable(folder)
         older = [p for p in root.iterdir() if p.name.isdigit() and int(p.name) < claim]
         older.sort(key=lambda p: int(p.name), reverse=True)
@@ -72,12 +74,13 @@ def survey(root: Path, claim: int, runs: Mapping[str, Run]) -> Found:
 
 
 def probe(root: Path) -> Found:
-    """Whether local forms could be written on this host; changes nothing that stays."""
+    """Whether local forms could be written on this host, by nobody else; changes nothing that stays."""
     host = task_host() or ""
     existing = root
     while not existing.exists():
         existing = existing.parent
     try:
+        check_own(root)
         _check_writable(existing)
     except OSError as error:
         return Found(host, error=f"{error.strerror or error}: {root}")
@@ -87,7 +90,8 @@ def probe(root: Path) -> Found:
 def leave_mark(folder: Path, name: str) -> None:
     """Leave a file for other executors to see; who can't, won't be seen."""
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own(folder.parent)
+        make_own(folder)
         (folder / name).touch()
 
 

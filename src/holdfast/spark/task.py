@@ -24,6 +24,7 @@ from holdfast.errors import CorruptionError
 from holdfast.failpoints import failpoint
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, Update
 from holdfast.recovery.opener import RunOpener, local_path
+from holdfast.recovery.own_folder import make_own
 from holdfast.recovery.storing import store_run
 from holdfast.sinks.base import Stager, StageWriter
 from holdfast.spark.handed import for_others
@@ -38,7 +39,7 @@ from holdfast.state.memory import MemoryRun
 from holdfast.state.merge import merge_runs, merged_schema
 from holdfast.state.run import Run, Segment
 from holdfast.state.schema import TOMBSTONE, TableSchema, order_to_time
-from holdfast.state.tiers import plan_merge
+from holdfast.state.tiers import newest_to_merge
 from holdfast.state.version import Change
 from holdfast.storage import Storage
 
@@ -174,18 +175,13 @@ class _Task:
         self.timed: dict[str, list[pa.Table]] = {}
         self.stages: dict[str, StageWriter] = {}
         self.handed: list[pa.RecordBatch] = []
-        spec.folder.mkdir(parents=True, exist_ok=True)
+        self.ingest = Ingest(spec.operator, spec.folder, spec.memory_bytes, self._received)
+        make_own(spec.folder)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, TaskReport]:
         spec, epoch = self.spec, self.spec.clock.epoch
         failpoint("task.start")
-        operator = spec.operator
-        ingest = Ingest(
-            operator,
-            spec.folder,
-            spec.memory_bytes,
-            self._received,
-        )
+        operator, ingest = spec.operator, self.ingest
         ingest.read(batches)
         self._lap("receive")
         if spec.on_demand:
@@ -284,6 +280,7 @@ class _Task:
 
     def abort(self) -> None:
         """Remove what this attempt wrote."""
+        self.ingest.close()
         for writer in self.writers.values():
             writer.abort()
         for stage in self.stages.values():
@@ -413,17 +410,10 @@ class _Task:
                 (),
                 store_run(self.spec.storage, run, pieces, stored.schema),
             )
-        older = []
-        for segment in self.segments[schema.table]:
-            if segment.run.name not in self.spec.mergeable:
-                break
-            older.append(segment)
-        stack = [Segment(run, self.range), *older]
-        chosen = plan_merge(stack)
-        if chosen is None or chosen.start != 0:
-            return Change(schema.table, self.range, (), run)
-        picked = stack[chosen]
-        if sum(s.rows for s in picked) > _INLINE_MERGE_ROWS:
+        stack = [Segment(run, self.range), *self.segments[schema.table]]
+        free = {name, *self.spec.mergeable}
+        picked = newest_to_merge(stack, lambda s: s.run.name in free)
+        if not picked or sum(s.rows for s in picked) > _INLINE_MERGE_ROWS:
             return Change(schema.table, self.range, (), run)
         return self._merge(schema, picked)
 
