@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -92,6 +93,14 @@ def test_a_failed_call_is_repeated_and_says_so_and_the_others_are_not(
     calls.fail_at = None
     sink.commit(outputs, maybe_repeated=False)
     assert calls.seen == [(0, False, ["0"]), (1, False, ["1"]), (1, True, ["1"]), (2, False, ["2"])]
+
+
+def test_a_function_that_exits_is_called_again(context: SinkContext, stage: Stage) -> None:
+    """``sys.exit()`` ends a thread, not the program: nobody would notice."""
+    sink = opened(lambda *_: sys.exit("enough"), context)
+    output = stage(sink, 0, 0, ("kelp", 1))
+    with pytest.raises(HoldfastError, match="raised SystemExit for epoch 0: enough"):
+        sink.commit([output], maybe_repeated=False)
 
 
 def test_after_a_restart_all_that_nobody_acknowledged_is_flagged(

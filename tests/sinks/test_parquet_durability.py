@@ -59,10 +59,11 @@ def test_names_and_bytes_reach_the_disk_before_anything_relies_on_them(
         made = position(lines, "mkdir", f'"{folder}"')
         assert made < position(lines[made:], "fsync", f"{Path(folder).parent}>") + made < durable
 
-    linked = max(
-        i for i, line in enumerate(lines) if line.startswith("link") and "/publishing/" in line
-    )
-    published = position(lines, "rename", f'"{out}/epoch=0"')
-    assert linked < position(lines, "fsync", "/publishing/") < published
+    own = f"{out}/_holdfast"
+    intended = position(lines, "link", f'"{own}/intents/0-')
+    published = position(lines, "rename", f'"{out}/epoch-0000000000.parquet"')
+    made = position(lines, "fsync", "/publishing/1-0-")
+    assert made < position(lines[made:], "fsync", f"{own}/publishing>") + made < intended
+    assert intended < position(lines[intended:], "fsync", f"{own}/intents>") + intended < published
     first_unlink = position(lines, "unlink", f'"{staged}/')
     assert published < position(lines[published:], "fsync", f"{out}>") + published < first_unlink

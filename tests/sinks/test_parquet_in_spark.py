@@ -40,13 +40,16 @@ def test_spark_reads_published_epochs_and_nothing_else(
     make_context: Callable[..., SinkContext],
     stage: Callable[..., StagedOutput],
 ) -> None:
-    sink = parquet(tmp_path / "out")
-    sink.open(make_context())
-    outputs = [stage(sink, epoch, 0, ("kelp", epoch * 10)) for epoch in (0, 11)]
-    sink.commit(outputs, maybe_repeated=False)
-    stage(sink, 12, 0, ("not yet", 0))
-    rows = spark.read.parquet(str(tmp_path / "out")).select("epoch", "word", "n").collect()
-    assert sorted(map(tuple, rows)) == [(0, "kelp", 0), (11, "kelp", 110)]
+    for column in (None, "epoch"):
+        out = tmp_path / str(column)
+        sink = parquet(out, epoch_column=column)
+        sink.open(make_context())
+        outputs = [stage(sink, e, p, ("kelp", e * 10 + p)) for e in (0, 11) for p in (0, 1)]
+        sink.commit(outputs, maybe_repeated=False)
+        stage(sink, 12, 0, ("not yet", 0))
+        rows = spark.read.parquet(str(out))
+        assert rows.columns == ["word", "n", *([] if column is None else [column])]
+        assert sorted(row.n for row in rows.collect()) == [0, 1, 110, 111]
 
 
 def test_spark_reads_every_primitive_type_as_it_was(
@@ -60,7 +63,7 @@ def test_spark_reads_every_primitive_type_as_it_was(
     output = writer.close()
     assert output is not None
     sink.commit([output], maybe_repeated=False)
-    read = spark.read.parquet(str(tmp_path / "out")).drop("epoch")
+    read = spark.read.parquet(str(tmp_path / "out"))
     schema = (
         "flag boolean, byte tinyint, long bigint, double double, price decimal(10,2), "
         "text string, raw binary, day date, at timestamp, wall timestamp_ntz"

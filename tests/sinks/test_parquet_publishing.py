@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
 from holdfast.checkpoint.entry import StagedOutput
-from holdfast.errors import ConfigurationError, CorruptionError, InternalError, StorageError
+from holdfast.errors import (
+    ConfigurationError,
+    CorruptionError,
+    InputError,
+    InternalError,
+    StorageError,
+)
 from holdfast.failpoints import arm, disarm
-from holdfast.sinks import Sink, SinkContext, parquet
+from holdfast.sinks import Sink, SinkContext, _publish, parquet
 
 MakeContext = Callable[..., SinkContext]
 Stage = Callable[..., StagedOutput]
@@ -25,10 +34,16 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+@pytest.fixture(params=[None, "epoch"], ids=["files", "folders"])
+def column(request: pytest.FixtureRequest) -> str | None:
+    name: str | None = request.param
+    return name
+
+
 @pytest.fixture
-def open_sink(out: Path, make_context: MakeContext) -> Open:
+def open_sink(out: Path, make_context: MakeContext, column: str | None) -> Open:
     def open_with(claim: int = 1) -> Sink:
-        sink = parquet(out)
+        sink = parquet(out, epoch_column=column)
         sink.open(make_context(claim))
         return sink
 
@@ -42,24 +57,50 @@ def _disarmed() -> Iterator[None]:
 
 
 def rows(out: Path) -> list[tuple[int, str, int]]:
-    """What a reader of the folder sees."""
-    table = ds.dataset(out, partitioning="hive").to_table()
-    return sorted((row["epoch"], row["word"], row["n"]) for row in table.to_pylist())
+    """What a reader of the folder sees, and in which epoch."""
+    table = ds.dataset(out).to_table(columns=["__filename", "word", "n"])
+    return sorted((_epoch(r["__filename"], out), r["word"], r["n"]) for r in table.to_pylist())
+
+
+def _epoch(file: str, out: Path) -> int:
+    name = Path(file).relative_to(out).parts[0].removesuffix(".parquet")
+    return int(name.replace("=", "-").rpartition("-")[2])
+
+
+def seen(out: Path, epoch: int) -> Path:
+    """What a reader sees of an epoch: a file or a folder."""
+    [path] = (
+        path
+        for path in (out / f"epoch-{epoch:010d}.parquet", out / f"epoch={epoch}")
+        if path.exists()
+    )
+    return path
+
+
+def away(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def files(folder: Path) -> set[str]:
     return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
 
 
-def test_readers_see_published_files_and_an_epoch_column(
-    out: Path, open_sink: Open, stage: Stage
+def test_readers_see_published_rows_and_a_column_if_asked_for(
+    out: Path, open_sink: Open, stage: Stage, column: str | None
 ) -> None:
     sink = open_sink()
-    published = [stage(sink, 7, 0, ("kelp", 1)), stage(sink, 8, 0, ("kelp", 2), ("rock", 1))]
+    published = [stage(sink, 7, 0, ("kelp", 1)), *(stage(sink, 8, p, ("kelp", p)) for p in (0, 1))]
     sink.commit(published, maybe_repeated=False)
     stage(sink, 9, 0, ("not yet", 1))
-    assert rows(out) == [(7, "kelp", 1), (8, "kelp", 2), (8, "rock", 1)]
-    assert {p.name for p in out.iterdir()} == {"_holdfast", "epoch=7", "epoch=8"}
+    assert rows(out) == [(7, "kelp", 1), (8, "kelp", 0), (8, "kelp", 1)]
+    files = {"epoch-0000000007.parquet", "epoch-0000000008.parquet"}
+    assert {p.name for p in out.iterdir()} == {
+        "_holdfast",
+        *(files if column is None else {"epoch=7", "epoch=8"}),
+    }
+    names = ds.dataset(out, partitioning="hive").schema.names
+    assert names == ["word", "n", *([] if column is None else ["epoch"])]
+    assert list(pd.read_parquet(out).columns) == names
 
 
 def test_nothing_but_notes_is_left_when_all_is_published_and_swept(
@@ -72,15 +113,18 @@ def test_nothing_but_notes_is_left_when_all_is_published_and_swept(
     sink.commit([output], maybe_repeated=False)
     later = open_sink(claim=2)
     later.sweep([])
-    own = {"_holdfast/pipeline.json", "_holdfast/published.json"}
-    assert files(out) == {f"epoch=0/{output.name}", *own}
+    [intent] = (out / "_holdfast" / "intents").iterdir()
+    own = {"_holdfast/pipeline.json", f"_holdfast/intents/{intent.name}"}
+    [name] = files(out) - own
+    assert name in ("epoch-0000000000.parquet", f"epoch=0/{output.name}")
     assert {p.name for p in (out / "_holdfast" / "publishing").iterdir()} == set()
 
 
 def leave_over(out: Path) -> None:
     """What a publisher that died before its rename would leave."""
-    [folder] = (out / "_holdfast" / "publishing").iterdir()
-    shutil.copytree(folder, folder.with_name("1-0-died"))
+    [made] = (out / "_holdfast" / "publishing").iterdir()
+    copy = shutil.copytree if made.is_dir() else shutil.copy
+    copy(made, made.with_name("1-0-died"))
 
 
 @pytest.mark.parametrize("point", ["before_link", "before_rename", "after_rename"])
@@ -94,16 +138,15 @@ def test_another_publisher_may_be_faster_at_any_step(
     assert rows(out) == [(0, "kelp", p) for p in range(3)]
 
 
-def test_a_paused_publisher_never_shows_half_an_epoch(
+def test_a_sweep_leaves_alone_what_a_paused_publisher_may_still_show(
     out: Path, open_sink: Open, stage: Stage
 ) -> None:
-    """It wakes up when its successor has swept what it was about to rename."""
+    """Its successor could not publish yet, so the epoch is still to come."""
     paused, successor = open_sink(claim=1), open_sink(claim=2)
     outputs = [stage(paused, 0, p, ("kelp", p)) for p in range(3)]
-    arm("sink.parquet.before_rename", lambda: successor.sweep(outputs))
-    with pytest.raises(StorageError, match="publish epoch 0"):
-        paused.commit(outputs, maybe_repeated=False)
-    assert not (out / "epoch=0").exists()
+    arm("sink.parquet.before_intent", lambda: successor.sweep(outputs))
+    paused.commit(outputs, maybe_repeated=False)
+    assert rows(out) == [(0, "kelp", p) for p in range(3)]
     successor.commit(outputs, maybe_repeated=True)
     assert rows(out) == [(0, "kelp", p) for p in range(3)]
 
@@ -114,10 +157,54 @@ def test_readers_may_move_published_epochs_away(
     sink = open_sink()
     outputs = [stage(sink, epoch, 0, ("kelp", epoch)) for epoch in (0, 1)]
     sink.commit(outputs, maybe_repeated=False)
-    (out / "epoch=0").rename(tmp_path / "archive")
-    next((out / "epoch=1").iterdir()).rename(out / "epoch=1" / "compacted.parquet")
+    seen(out, 0).rename(tmp_path / "archive")
+    [file] = [seen(out, 1)] if seen(out, 1).is_file() else seen(out, 1).iterdir()
+    file.rename(file.with_name("compacted-1.parquet"))
     open_sink(claim=2).commit(outputs, maybe_repeated=True)
     assert rows(out) == [(1, "kelp", 1)]
+
+
+def test_readers_may_put_something_else_in_place_of_an_epoch(
+    out: Path, open_sink: Open, stage: Stage
+) -> None:
+    sink = open_sink()
+    outputs = [stage(sink, epoch, 0, ("kelp", epoch)) for epoch in (0, 1)]
+    sink.commit(outputs, maybe_repeated=False)
+    [file] = [seen(out, 1)] if seen(out, 1).is_file() else seen(out, 1).iterdir()
+    (file.with_name("other.parquet")).write_bytes(file.read_bytes())
+    other = file.with_name("other.parquet")
+    other.replace(file if file.parent == out else other)
+    open_sink(claim=2).commit(outputs, maybe_repeated=True)
+    assert {row[1:] for row in rows(out)} == {("kelp", 0), ("kelp", 1)}
+
+
+@pytest.mark.parametrize("column", ["epoch"])
+def test_what_a_version_without_intents_noted_is_not_published_again(
+    out: Path, open_sink: Open, stage: Stage
+) -> None:
+    sink = open_sink()
+    outputs = [stage(sink, epoch, 0, ("kelp", epoch)) for epoch in (0, 1, 2)]
+    sink.commit(outputs[:2], maybe_repeated=False)
+    own = out / "_holdfast"
+    notes = dict(path.name.split("-") for path in (own / "intents").iterdir())
+    (own / "published.json").write_text(json.dumps(notes))
+    shutil.rmtree(own / "intents")
+    shutil.rmtree(out / "epoch=0")
+    open_sink(claim=2).commit(outputs, maybe_repeated=True)
+    assert rows(out) == [(1, "kelp", 1), (2, "kelp", 2)]
+
+
+def test_an_intent_that_names_nothing_is_an_error(out: Path, open_sink: Open, stage: Stage) -> None:
+    sink = open_sink()
+    output = stage(sink, 0, 0, ("kelp", 0))
+
+    def damage() -> None:
+        [intent] = (out / "_holdfast" / "intents").iterdir()
+        intent.write_text("../../elsewhere")
+
+    arm("sink.parquet.after_intent", damage)
+    with pytest.raises(CorruptionError, match="names nothing that could be published"):
+        sink.commit([output], maybe_repeated=False)
 
 
 def test_only_the_same_files_count_as_published_and_moved_away(
@@ -126,27 +213,67 @@ def test_only_the_same_files_count_as_published_and_moved_away(
     """Somebody empties the output and begins anew with a new checkpoint directory."""
     sink = open_sink()
     sink.commit([stage(sink, 0, 0, ("old", 1))], maybe_repeated=False)
-    shutil.rmtree(out / "epoch=0")
+    away(seen(out, 0))
     again = open_sink()
     again.commit([stage(again, 0, 0, ("new", 1))], maybe_repeated=False)
     assert rows(out) == [(0, "new", 1)]
 
 
+@pytest.mark.parametrize("column", ["epoch"])
 def test_other_files_in_place_of_an_epoch_are_an_error(
     out: Path, open_sink: Open, stage: Stage
 ) -> None:
     sink = open_sink()
     sink.commit([stage(sink, 0, 0, ("old", 1))], maybe_repeated=False)
     other = stage(sink, 0, 0, ("new", 1))
-    with pytest.raises(ConfigurationError, match="epoch=0 already holds other files"):
+    with pytest.raises(ConfigurationError, match="epoch=0 is there already"):
         sink.commit([other], maybe_repeated=False)
     (out / "epoch=1").touch()
-    with pytest.raises(ConfigurationError, match="epoch=1 already holds other files"):
+    with pytest.raises(ConfigurationError, match="epoch=1 is there already"):
         sink.commit([stage(sink, 1, 0, ("new", 1))], maybe_repeated=False)
     (out / "epoch=1").unlink()
     assert rows(out) == [(0, "old", 1)]
 
 
+@pytest.mark.parametrize("column", [None])
+def test_another_file_in_place_of_an_epoch_is_an_error(
+    out: Path, open_sink: Open, stage: Stage
+) -> None:
+    """Before it is intended, and after."""
+    sink = open_sink()
+    output = stage(sink, 0, 0, ("new", 1))
+    target = out / "epoch-0000000000.parquet"
+    target.write_text("theirs")
+    with pytest.raises(ConfigurationError, match="is there already"):
+        sink.commit([output], maybe_repeated=False)
+    target.unlink()
+    arm("sink.parquet.before_rename", target.touch)
+    with pytest.raises(ConfigurationError, match="is there already"):
+        sink.commit([output], maybe_repeated=False)
+    target.unlink()
+    sink.commit([output], maybe_repeated=False)
+    assert rows(out) == [(0, "new", 1)]
+
+
+def test_a_folder_of_an_earlier_version_keeps_its_form(
+    out: Path, open_sink: Open, stage: Stage, make_context: MakeContext
+) -> None:
+    """It always had folders named epoch=N, and its marker didn't say so."""
+    (out / "_holdfast").mkdir(parents=True)
+    (out / "epoch=0").mkdir()
+    marker = {"pipeline": "tide", "sink": "sink-0", "format": 1}
+    (out / "_holdfast" / "pipeline.json").write_text(json.dumps(marker))
+    sink = open_sink()
+    sink.commit([stage(sink, 1, 0, ("kelp", 1))], maybe_repeated=False)
+    assert (out / "epoch=1").is_dir()
+    with pytest.raises(ConfigurationError, match="begun with epoch_column='epoch', not 'tide'"):
+        parquet(out, epoch_column="tide").validate(make_context(0))
+    schema = pa.schema([("epoch", pa.int64())])
+    with pytest.raises(InputError, match="'epoch' already"):
+        parquet(out).validate(make_context(0, schema=schema))
+
+
+@pytest.mark.parametrize("column", ["epoch"])
 def test_hidden_files_in_a_published_epoch_do_not_matter(
     out: Path, open_sink: Open, stage: Stage
 ) -> None:
@@ -154,7 +281,7 @@ def test_hidden_files_in_a_published_epoch_do_not_matter(
     output = stage(sink, 0, 0, ("kelp", 1))
     sink.commit([output], maybe_repeated=False)
     (out / "epoch=0" / "_SUCCESS").touch()
-    (out / "_holdfast" / "published.json").unlink()
+    shutil.rmtree(out / "_holdfast" / "intents")  # of a version without intents
     open_sink(claim=2).commit([output], maybe_repeated=True)
     assert rows(out) == [(0, "kelp", 1)]
 
@@ -182,6 +309,23 @@ def test_a_truncated_staged_file_is_named(out: Path, open_sink: Open, stage: Sta
         sink.commit([output], maybe_repeated=False)
 
 
+@pytest.mark.parametrize("column", [None])
+def test_a_staged_file_that_can_not_be_read_is_an_error_and_leaves_nothing(
+    out: Path, open_sink: Open, stage: Stage
+) -> None:
+    sink = open_sink()
+    outputs = [stage(sink, 0, p, ("kelp", p)) for p in range(2)]
+    staged = out / "_holdfast" / "staged" / outputs[1].name
+    whole = staged.read_bytes()
+    staged.write_bytes(b"x" * len(whole))
+    with pytest.raises(CorruptionError, match=r"of epoch 0 .* can't be read"):
+        sink.commit(outputs, maybe_repeated=False)
+    assert list((out / "_holdfast" / "publishing").iterdir()) == []
+    staged.write_bytes(whole)
+    sink.commit(outputs, maybe_repeated=False)
+    assert rows(out) == [(0, "kelp", 0), (0, "kelp", 1)]
+
+
 def test_names_from_the_log_can_not_lead_elsewhere(
     out: Path, open_sink: Open, tmp_path: Path
 ) -> None:
@@ -189,9 +333,12 @@ def test_names_from_the_log_can_not_lead_elsewhere(
     secret = tmp_path / "secret"
     secret.write_text("x")
     output = StagedOutput(0, 0, "../../../secret", 1, 1)
-    with pytest.raises(CorruptionError, match="not a name"):
-        sink.commit([output], maybe_repeated=False)
-    assert secret.exists()
+    for intent in (None, f"0-{_publish._digest([output])}"):
+        if intent is not None:
+            (out / "_holdfast" / "intents" / intent).write_text("1-0-gone")
+        with pytest.raises(CorruptionError, match="not a name"):
+            sink.commit([output], maybe_repeated=False)
+        assert secret.exists()
     assert {p.name for p in out.iterdir()} == {"_holdfast"}
 
 

@@ -87,8 +87,11 @@ def test_a_folder_of_another_pipeline_or_sink(
     parquet(tmp_path / "out").validate(make_context(2))
 
 
-def test_a_folder_with_epochs_of_nobody(make_context: MakeContext, tmp_path: Path) -> None:
-    (tmp_path / "out" / "epoch=0").mkdir(parents=True)
+@pytest.mark.parametrize("name", ["epoch=0", "epoch-0000000000.parquet"])
+def test_a_folder_with_epochs_of_nobody(
+    make_context: MakeContext, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "out" / name).mkdir(parents=True)
     with pytest.raises(ConfigurationError, match="already holds epochs"):
         parquet(tmp_path / "out").validate(make_context(0))
 
@@ -114,7 +117,34 @@ def test_columns_that_readers_could_not_tell_apart(
 ) -> None:
     schema = pa.schema([(name, pa.int64()) for name in names])
     with pytest.raises(InputError, match=words):
-        parquet(tmp_path / "out").validate(make_context(0, schema=schema))
+        parquet(tmp_path / "out", epoch_column="epoch").validate(make_context(0, schema=schema))
+
+
+def test_without_an_epoch_column_the_rows_may_have_one(
+    make_context: MakeContext, tmp_path: Path
+) -> None:
+    schema = pa.schema([("epoch", pa.int64())])
+    parquet(tmp_path / "out").validate(make_context(0, schema=schema))
+
+
+@pytest.mark.parametrize("column", ["", "_epoch", "a=b", "a/b", "the epoch"])
+def test_an_epoch_column_that_is_no_folders_name(
+    make_context: MakeContext, tmp_path: Path, column: str
+) -> None:
+    with pytest.raises(InputError, match="epoch_column can't be"):
+        parquet(tmp_path / "out", epoch_column=column).validate(make_context(0))
+
+
+@pytest.mark.parametrize(("first", "then"), [(None, "epoch"), ("epoch", None), ("epoch", "tide")])
+def test_a_folder_keeps_the_form_in_which_it_was_begun(
+    make_context: MakeContext, tmp_path: Path, first: str | None, then: str | None
+) -> None:
+    parquet(tmp_path / "out", epoch_column=first).open(make_context())
+    with pytest.raises(
+        ConfigurationError, match=f"begun with epoch_column={first!r}, not {then!r}"
+    ):
+        parquet(tmp_path / "out", epoch_column=then).validate(make_context(0))
+    parquet(tmp_path / "out", epoch_column=first).validate(make_context(0))
 
 
 def test_staging_says_that_the_folder_must_be_shared(

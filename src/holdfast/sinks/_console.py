@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.sinks.write_ahead import WriteAheadSink
+from holdfast.state.text import printable, python_values
 
 __all__ = ["ConsoleSink", "console"]
 
@@ -57,7 +58,7 @@ class ConsoleSink(WriteAheadSink):
         rows = "row" if table.num_rows == 1 else "rows"
         title = f"epoch {epoch}: {table.num_rows:,} {rows}{again}"
         first = table.slice(0, self.limit)
-        cells = [[_text(value) for value in column.to_pylist()] for column in first.columns]
+        cells = [[_text(value) for value in python_values(column)] for column in first.columns]
         more = table.num_rows - first.num_rows
         stream = self._stream or sys.stdout  # looked up now: tests and notebooks replace it
         if not (stream.isatty() and _print_rich(stream, title, table.column_names, cells)):
@@ -68,7 +69,7 @@ class ConsoleSink(WriteAheadSink):
 
 
 def _text(value: Any) -> str:
-    text = "NULL" if value is None else str(value)
+    text = "NULL" if value is None else printable(str(value))
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 

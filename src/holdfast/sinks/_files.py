@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.errors import StorageError
 
-__all__ = ["create_file", "make_folder", "replace_file", "storage_errors", "sync"]
+__all__ = ["create_file", "make_folder", "storage_errors", "sync"]
 
 _HINTS = {
     errno.ENOSPC: "free some space on that file system; output that an entry covers is not lost",
@@ -67,12 +67,6 @@ def create_file(path: Path, data: bytes) -> bool:
         temporary.unlink()
     sync(path.parent)
     return True
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Create or replace a file; readers see the old or the new one, whole."""
-    _write_temporary(path, data).replace(path)
-    sync(path.parent)
 
 
 def _write_temporary(path: Path, data: bytes) -> Path:

@@ -70,7 +70,7 @@ class ForeachBatchSink(WriteAheadSink):
             self._fn(df, epoch, maybe_repeated)
         except FencedError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit() would end only a thread of ours
             raise HoldfastError(
                 f"the function of {self.describe()} raised {type(error).__name__} for epoch "
                 f"{epoch}: {error}\n{_users_part(error)}",
@@ -79,7 +79,7 @@ class ForeachBatchSink(WriteAheadSink):
             ) from error
 
 
-def _users_part(error: Exception) -> str:
+def _users_part(error: BaseException) -> str:
     """The traceback from the user's function on."""
     frames = error.__traceback__.tb_next if error.__traceback__ else None
     return "".join(traceback.format_exception(type(error), error, frames)).rstrip()

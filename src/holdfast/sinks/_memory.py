@@ -12,6 +12,7 @@ import pyarrow as pa
 from holdfast.errors import InputError
 from holdfast.sinks.base import SinkContext
 from holdfast.sinks.write_ahead import WriteAheadSink
+from holdfast.state.text import python_rows
 
 __all__ = ["MemorySink", "memory", "memory_table"]
 
@@ -102,4 +103,4 @@ class MemorySink(WriteAheadSink):
 
     def rows(self) -> list[dict[str, Any]]:
         """Everything published so far as Python rows, oldest epoch first."""
-        return [row for table in self.epochs.values() for row in table.to_pylist()]
+        return [row for table in self.epochs.values() for row in python_rows(table)]

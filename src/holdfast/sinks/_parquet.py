@@ -1,4 +1,4 @@
-"""The Parquet sink: local folders that every reader of Hive-style datasets understands."""
+"""The Parquet sink: local folders that every reader of Parquet datasets understands."""
 
 from __future__ import annotations
 
@@ -11,57 +11,78 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from holdfast.checkpoint.entry import StagedOutput
 from holdfast.errors import ConfigurationError, InputError, InternalError
 from holdfast.sinks._files import create_file, storage_errors
+from holdfast.sinks._layout import EpochFiles, EpochFolders, looks_published
 from holdfast.sinks._publish import OutputFolder
-from holdfast.sinks._staged import conform, staged_name
+from holdfast.sinks._row_groups import RowGroupWriter
+from holdfast.sinks._staged import staged_name
 from holdfast.sinks.base import Sink, SinkContext, Stager, StageWriter
 
 __all__ = ["ParquetSink", "parquet"]
 
-_ROW_GROUP_BYTES = 32 * 2**20
-"""How much a task holds in memory before it writes a row group."""
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
-def parquet(path: str | os.PathLike[str]) -> ParquetSink:
-    """Publish each epoch as ``<path>/epoch=<epoch>/*.parquet``, exactly once.
+def parquet(path: str | os.PathLike[str], *, epoch_column: str | None = None) -> ParquetSink:
+    """Publish each epoch as ``<path>/epoch-<epoch>.parquet``, exactly once.
 
-    An epoch appears whole, by one rename, after its checkpoint. Readers get a column ``epoch``
-    from the folders' names. Spark and Arrow skip what is not published by themselves; where you
-    write a pattern, write ``<path>/epoch=*/*.parquet``. Published folders are the readers': they
-    may be compacted, moved or deleted. Epochs without output publish nothing.
+    An epoch appears whole, by one rename, after its checkpoint. Readers see the rows' own columns;
+    the epoch of a row is in the name of its file (in Spark: ``_metadata.file_name``), where
+    :func:`holdfast.fold` finds it. If an epoch's tasks have written several files, the driver puts
+    their rows into one.
+
+    With ``epoch_column="epoch"`` readers get the epoch as a column too: an epoch is then a folder,
+    ``<path>/epoch=<epoch>/*.parquet``, into which the tasks' files are linked as they are. That is
+    also the better choice for epochs with very much output.
+
+    Spark and Arrow skip what is not published by themselves; where you write a pattern, write
+    ``<path>/*.parquet`` or ``<path>/*=*/*.parquet``. What is published is the readers': they may
+    compact, move or delete it. Epochs without output publish nothing.
 
     The folder must be one that the driver and all executors see, on a file system with hard links.
+    It keeps the form in which it was begun; a folder of a version that always made ``epoch=<epoch>``
+    folders goes on with them.
 
     >>> parquet("/data/out").describe()
     'parquet files in /data/out'
     """
-    return ParquetSink(path)
+    return ParquetSink(path, epoch_column)
 
 
 class _Marker(msgspec.Struct, frozen=True):
-    """Whose folder this is."""
+    """Whose folder this is, and what is in it."""
 
     pipeline: str
     sink: str
     format: int = 1
+    epoch_column: str | msgspec.UnsetType | None = msgspec.UNSET
+    """Versions that don't say always had one."""
+
+    @property
+    def column(self) -> str | None:
+        return "epoch" if isinstance(self.epoch_column, msgspec.UnsetType) else self.epoch_column
+
+    def allows(self, asked: str | None) -> bool:
+        """Whether a program may ask for this column."""
+        said = not isinstance(self.epoch_column, msgspec.UnsetType)
+        return asked == self.column or (asked is None and not said)
 
 
 class ParquetSink(Sink):
     """What :func:`parquet` makes."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], epoch_column: str | None = None) -> None:
         self.path = os.fspath(path)
+        self.epoch_column = epoch_column
         self._folder = OutputFolder(_local_path(self.path))
         self._claim: int | None = None
 
     def __repr__(self) -> str:
-        return f"hf.sinks.parquet({self.path!r})"
+        column = f", epoch_column={self.epoch_column!r}" if self.epoch_column else ""
+        return f"hf.sinks.parquet({self.path!r}{column})"
 
     def describe(self) -> str:
         """Where it writes."""
@@ -70,18 +91,19 @@ class ParquetSink(Sink):
     def validate(self, context: SinkContext) -> None:
         """Raise if the schema has no place in such files, or the folder can't be this pipeline's."""
         _check_local(self.path)
-        _check_schema(context.schema)
         _check_writable(self._folder.root)
-        self._check_owner(context)
+        self._checked_column(context)
 
     def open(self, context: SinkContext) -> None:
         """Make the folder and mark it as this pipeline's."""
         self.validate(context)
+        marker = _Marker(context.pipeline, context.sink, epoch_column=self.epoch_column)
         with storage_errors(f"create {self._folder.root}"):
             self._folder.create()
-            marker = msgspec.json.encode(_Marker(context.pipeline, context.sink)) + b"\n"
-            if not create_file(self._folder.marker, marker):
-                self._check_owner(context)
+            create_file(self._folder.marker, msgspec.json.encode(marker) + b"\n")
+        column = self._checked_column(context)
+        layout = EpochFiles() if column is None else EpochFolders(column)
+        self._folder = OutputFolder(self._folder.root, layout)
         self._claim = context.claim
 
     def stager(self) -> Stager:
@@ -93,7 +115,7 @@ class ParquetSink(Sink):
         self._folder.make_durable(staged)
 
     def commit(self, staged: Sequence[StagedOutput], *, maybe_repeated: bool) -> None:
-        """Rename each epoch into view, unless it is there."""
+        """Rename each epoch into view, unless that was done."""
         del maybe_repeated  # the folder itself shows it
         self._folder.publish(staged, self._opened_with())
 
@@ -106,26 +128,42 @@ class ParquetSink(Sink):
             raise InternalError(f"{self!r} was used before it was opened with a claim")
         return self._claim
 
-    def _check_owner(self, context: SinkContext) -> None:
-        root, marker = self._folder.root, self._folder.marker
-        try:
-            owner = msgspec.json.decode(marker.read_bytes(), type=_Marker)
-        except FileNotFoundError:
-            if any(root.glob("epoch=*")):
-                raise ConfigurationError(
-                    f"{root} already holds epochs, but {marker} doesn't say whose",
-                    hint="write to a new folder",
-                ) from None
-            return
-        except (OSError, msgspec.DecodeError) as error:
-            raise ConfigurationError(
-                f"{marker} can't be read: {error}", hint="write to a new folder"
-            ) from error
+    def _checked_column(self, context: SinkContext) -> str | None:
+        """The column that readers of this folder get for the epoch, if any."""
+        owner = self._owner()
+        if owner is None:
+            _check_schema(context.schema, self.epoch_column)
+            return self.epoch_column
+        root = self._folder.root
         if (owner.pipeline, owner.sink) != (context.pipeline, context.sink):
             raise ConfigurationError(
                 f"{root} belongs to sink {owner.sink!r} of pipeline {owner.pipeline!r}",
                 hint=f"give pipeline {context.pipeline!r} a folder of its own",
             )
+        if not owner.allows(self.epoch_column):
+            raise ConfigurationError(
+                f"{root} was begun with epoch_column={owner.column!r}, not {self.epoch_column!r}",
+                hint="readers couldn't make sense of both in one folder: ask for the same, or write "
+                "to a new folder",
+            )
+        _check_schema(context.schema, owner.column)
+        return owner.column
+
+    def _owner(self) -> _Marker | None:
+        root, marker = self._folder.root, self._folder.marker
+        try:
+            return msgspec.json.decode(marker.read_bytes(), type=_Marker)
+        except FileNotFoundError:
+            if root.is_dir() and any(looks_published(path.name) for path in root.iterdir()):
+                raise ConfigurationError(
+                    f"{root} already holds epochs, but {marker} doesn't say whose",
+                    hint="write to a new folder",
+                ) from None
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigurationError(
+                f"{marker} can't be read: {error}", hint="write to a new folder"
+            ) from error
 
 
 class _ParquetStager(Stager):
@@ -139,51 +177,23 @@ class _ParquetStager(Stager):
 
 
 class _ParquetStageWriter(StageWriter):
-    """Writes row groups as they fill, so that memory stays bounded whatever the task's output."""
-
     def __init__(self, path: Path, epoch: int, partition: int, schema: pa.Schema) -> None:
-        self._path = path
+        self._file = RowGroupWriter(path, schema)
         self._epoch = epoch
         self._partition = partition
-        self._schema = schema.remove_metadata()
-        self._held: list[pa.Table] = []
-        self._held_bytes = 0
-        self._rows = 0
-        self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
-        if table.num_rows == 0:
-            return
-        self._held.append(conform(table, self._schema))
-        self._held_bytes += table.nbytes
-        self._rows += table.num_rows
-        if self._held_bytes >= _ROW_GROUP_BYTES:
-            self._write_row_group()
+        self._file.write(table)
 
     def close(self) -> StagedOutput | None:
-        self._write_row_group()
-        if self._writer is None:
+        size = self._file.close()
+        if size is None:
             return None
-        with storage_errors(f"stage output in {self._path}"):
-            self._writer.close()
-            size = self._path.stat().st_size
-        return StagedOutput(self._epoch, self._partition, self._path.name, self._rows, size)
+        name, rows = self._file.path.name, self._file.rows
+        return StagedOutput(self._epoch, self._partition, name, rows, size)
 
     def abort(self) -> None:
-        self._held = []
-        if self._writer is not None:
-            with storage_errors(f"remove {self._path}"):
-                self._writer.close()
-                self._path.unlink(missing_ok=True)
-
-    def _write_row_group(self) -> None:
-        if not self._held:
-            return
-        with storage_errors(f"stage output in {self._path}"):
-            if self._writer is None:
-                self._writer = pq.ParquetWriter(self._path, self._schema, compression="zstd")
-            self._writer.write_table(pa.concat_tables(self._held))
-        self._held, self._held_bytes = [], 0
+        self._file.abort()
 
 
 def _local_path(text: str) -> Path:
@@ -203,16 +213,27 @@ def _check_local(text: str) -> None:
         )
 
 
-def _check_schema(schema: pa.Schema) -> None:
+def _check_schema(schema: pa.Schema, epoch_column: str | None) -> None:
     if not schema.names:
         raise InputError("the output has no columns", hint="select at least one")
     for name, times in Counter(map(str.lower, schema.names)).items():
-        if times > 1 or name == "epoch":
-            taken = "the sink adds one itself" if name == "epoch" else f"there are {times}"
+        if times > 1:
             raise InputError(
-                f"the output can't have a column {name!r} in Parquet files: {taken}",
+                f"the output can't have a column {name!r} in Parquet files: there are {times}",
                 hint="rename the column before write_to",
             )
+    if epoch_column is None:
+        return
+    if not epoch_column.isidentifier() or epoch_column.startswith("_"):
+        raise InputError(
+            f"epoch_column can't be {epoch_column!r}: it becomes part of folders' names",
+            hint='use letters, digits and _, and begin with a letter: epoch_column="epoch"',
+        )
+    if epoch_column.lower() in map(str.lower, schema.names):
+        raise InputError(
+            f"the output has a column {epoch_column!r} already, which the sink is to add",
+            hint="give hf.sinks.parquet another epoch_column, or rename yours before write_to",
+        )
 
 
 def _check_writable(root: Path) -> None:

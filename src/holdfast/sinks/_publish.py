@@ -1,41 +1,48 @@
-"""How a folder of Parquet files gains a whole epoch at once, however often it is tried.
+"""How a folder of Parquet files gains a whole epoch at once, and once, however often it is tried.
 
 ::
 
     out/
-      epoch=7/…parquet                  published: what readers see
+      epoch-0000000007.parquet          published: what readers see; or a folder, see _layout.py
       _holdfast/                        readers skip names that begin with _
         pipeline.json                   whose folder this is
         staged/<claim>-<epoch>-<partition>-<nonce>.parquet
-        publishing/<claim>-<epoch>-<unique>/…parquet
-        published.json                  the latest epochs published, should readers move them away
+        publishing/<claim>-<epoch>-<unique>…  an epoch that is put together
+        intents/<epoch>-<digest>        the one name in publishing/ that may become the epoch
+        published.json                  what versions without intents have published
         removing/…                      what a sweep is about to delete
 
-An epoch's staged files are linked into a new folder in ``publishing/``, and that folder is renamed
-to ``epoch=<epoch>``: the one step that publishes. A rename fails if the name is taken by a folder
-with files, so of several publishers one wins and the others find the very same files there. Staged
-names go only after that, so whoever misses one finds the epoch published.
+An epoch is put together of its staged files, under a new name in ``publishing/``. Then an *intent*
+is created that says this name: of several publishers one creates it, and all go by it. What has the
+name is renamed to what readers see: the one step that publishes. Since only what is intended is ever
+renamed, and has one name, an intent whose name is gone says that the epoch was published, whatever
+readers have done with it since. Therefore:
+
+- what is put together reaches the disk before its intent does, and the intent before the rename;
+- nothing else takes it away while its epoch may still have to be published;
+- staged files go after the rename, and an intent only long after those.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import xxhash
 
 from holdfast.checkpoint.entry import StagedOutput
-from holdfast.errors import ConfigurationError, CorruptionError
+from holdfast.errors import ConfigurationError, CorruptionError, HoldfastError
 from holdfast.failpoints import failpoint
-from holdfast.sinks._files import make_folder, replace_file, storage_errors, sync
-from holdfast.sinks._staged import by_epoch, claim_of
+from holdfast.sinks._files import create_file, make_folder, storage_errors, sync
+from holdfast.sinks._layout import EpochFiles, Layout
+from holdfast.sinks._staged import by_epoch, claim_of, epoch_of
 
 __all__ = ["OutputFolder"]
 
@@ -47,6 +54,7 @@ class OutputFolder:
     """The folder of one Parquet sink."""
 
     root: Path
+    layout: Layout = field(default_factory=EpochFiles)
 
     @property
     def own(self) -> Path:
@@ -64,12 +72,13 @@ class OutputFolder:
         return self.own / "pipeline.json"
 
     def epoch(self, epoch: int) -> Path:
-        """What readers see of an epoch; Hive's notation, so they get a column ``epoch``."""
-        return self.root / f"epoch={epoch}"
+        """What readers see of an epoch."""
+        return self.root / self.layout.name(epoch)
 
     def create(self) -> None:
         """Make the folders, durably."""
-        for folder in (self.root, self._publishing, self._removing, self.staged):
+        own = (self._publishing, self._intents, self._removing, self.staged)
+        for folder in (self.root, *own):
             make_folder(folder)
         # Also if they were there: who made them may have died before they reached the disk.
         sync(self.own)
@@ -87,21 +96,26 @@ class OutputFolder:
 
     def publish(self, outputs: Sequence[StagedOutput], claim: int) -> None:
         """Publish whole epochs, oldest first. Changes nothing where that is done already."""
+        for output in outputs:
+            _check_name(output)
         epochs = by_epoch(outputs)
-        remembered = self._remembered()
+        before = self._published_before_intents()
         for epoch, parts in epochs:
             with storage_errors(f"publish epoch {epoch} in {self.root}"):
-                self._publish_epoch(epoch, parts, claim, remembered)
-        with storage_errors(f"tidy up in {self.own}"):
-            self._remember(epochs, remembered)
-            for _, parts in epochs:
+                if before.get(str(epoch)) != _digest(parts):
+                    self._publish_epoch(epoch, parts, claim)
+                failpoint("sink.parquet.before_unlink")
                 for output in parts:
                     (self.staged / output.name).unlink(missing_ok=True)
                 failpoint("sink.parquet.after_unlink")
+        with storage_errors(f"tidy up in {self.own}"):
+            self._forget({self._intent(epoch, parts).name for epoch, parts in epochs})
 
     def sweep(self, keep: Sequence[StagedOutput], claim: int) -> None:
         """Remove what this and lower claims left behind, except what is to be published."""
         kept = {output.name for output in keep}
+        # Whole epochs: a publisher that is paused may yet name its folder as the intended one.
+        kept_epochs = {output.epoch for output in keep}
         with storage_errors(f"sweep {self.own}"):
             for path in _entries(self.staged):
                 of = claim_of(path.name)
@@ -109,10 +123,10 @@ class OutputFolder:
                     path.unlink(missing_ok=True)
             for path in _entries(self._publishing):
                 of = claim_of(path.name)
-                if of is not None and of <= claim:
+                if of is not None and of <= claim and epoch_of(path.name) not in kept_epochs:
                     self._remove(path)
             for path in _entries(self._removing):
-                shutil.rmtree(path, ignore_errors=True)
+                _delete(path)
 
     @property
     def _publishing(self) -> Path:
@@ -123,61 +137,92 @@ class OutputFolder:
         return self.own / "removing"
 
     @property
-    def _published(self) -> Path:
-        return self.own / "published.json"
+    def _intents(self) -> Path:
+        return self.own / "intents"
 
-    def _publish_epoch(
-        self, epoch: int, parts: Sequence[StagedOutput], claim: int, remembered: dict[str, str]
-    ) -> None:
-        if self._is_published(epoch, parts, remembered):
-            return
-        failpoint("sink.parquet.before_link")
-        folder = self._publishing / f"{claim}-{epoch}-{secrets.token_hex(8)}"
-        folder.mkdir()
-        try:
-            for output in parts:
-                self._check(output)
-                os.link(self.staged / output.name, folder / output.name)
-            sync(folder)
-            failpoint("sink.parquet.before_rename")
-            folder.rename(self.epoch(epoch))
-        except (OSError, CorruptionError) as error:
-            with suppress(OSError):  # the next sweep gets it
-                self._remove(folder)
-            # Another publisher of this epoch was faster: its folder is in the way of our rename,
-            # or the staged files are gone because it has done with them.
-            if _may_mean_published(error) and self._is_published(epoch, parts, remembered):
-                return
-            raise
+    def _intent(self, epoch: int, parts: Sequence[StagedOutput]) -> Path:
+        return self._intents / f"{epoch}-{_digest(parts)}"
+
+    def _publish_epoch(self, epoch: int, parts: Sequence[StagedOutput], claim: int) -> None:
+        intent = self._intent(epoch, parts)
+        if not self._is_there_without_intent(intent, epoch, parts):
+            intended = _read_intent(intent) or self._intend(intent, epoch, parts, claim)
+            sync(self._intents)  # another publisher's may not have reached the disk
+            self._show(self._publishing / intended, epoch, parts)
         sync(self.root)
+        failpoint("sink.parquet.after_sync")
+
+    def _is_there_without_intent(
+        self, intent: Path, epoch: int, parts: Sequence[StagedOutput]
+    ) -> bool:
+        """Whether a version that knew no intents has published it."""
+        try:
+            there = self._is_there(epoch, parts)
+        except ConfigurationError:
+            if intent.exists():
+                return False  # what is there was ours once
+            raise
+        return there and not intent.exists()
+
+    def _show(self, intended: Path, epoch: int, parts: Sequence[StagedOutput]) -> None:
+        """Rename what is intended to what readers see, unless that was done."""
+        failpoint("sink.parquet.before_rename")
+        try:
+            if self._is_there(epoch, parts):
+                self._remove(intended)
+        except ConfigurationError:
+            if os.path.lexists(intended):
+                raise
+        with suppress(FileNotFoundError):
+            intended.rename(self.epoch(epoch))
         failpoint("sink.parquet.after_rename")
 
-    def _is_published(
-        self, epoch: int, parts: Sequence[StagedOutput], remembered: dict[str, str]
-    ) -> bool:
-        """Whether these files were published; an error if others were in their place."""
-        if remembered.get(str(epoch)) == _digest(parts):
-            return True
-        target = self.epoch(epoch)
+    def _intend(self, intent: Path, epoch: int, parts: Sequence[StagedOutput], claim: int) -> str:
+        """Settle what becomes the epoch; gives its name."""
+        failpoint("sink.parquet.before_link")
+        name = f"{claim}-{epoch}-{secrets.token_hex(8)}{self.layout.extension}"
+        made = self._publishing / name
         try:
-            there = {path.name for path in target.iterdir() if path.name[0] not in "._"}
-        except FileNotFoundError:
-            return False
-        except NotADirectoryError:
-            there = {"(a file)"}
-        if there == {output.name for output in parts}:
-            return True
-        raise ConfigurationError(
-            f"{target} already holds other files than those of this pipeline's epoch {epoch}",
-            hint="if the checkpoint directory is new, give its output a new folder too; if somebody "
-            "changed files of a published epoch, put them back",
-        )
+            self._prepare(made, parts)
+            failpoint("sink.parquet.before_intent")
+            mine = create_file(intent, name.encode())
+        except (OSError, HoldfastError):
+            # Another publisher may be faster, and staged files gone because it has done with them.
+            intended = _read_intent(intent)
+            if intended != name:
+                with suppress(OSError):  # a later sweep gets it
+                    self._remove(made)
+            if intended is None:
+                raise
+            return intended
+        failpoint("sink.parquet.after_intent")
+        if not mine or not all((self.staged / output.name).exists() for output in parts):
+            # Another's counts, or did so long ago that its intent is forgotten: then ours, which
+            # is gone now, says the same.
+            self._remove(made)
+        return _read_intent(intent) or name
+
+    def _prepare(self, into: Path, parts: Sequence[StagedOutput]) -> None:
+        """Put an epoch together, durably."""
+        for output in parts:
+            self._check(output)
+        try:
+            self.layout.prepare([self.staged / output.name for output in parts], into)
+        except pa.ArrowException as error:
+            raise CorruptionError(
+                f"staged output of epoch {parts[0].epoch} in {self.staged} can't be read: {error}",
+                hint="restore the file or start from an older entry",
+            ) from error
+        sync(self._publishing)
+
+    def _is_there(self, epoch: int, parts: Sequence[StagedOutput]) -> bool:
+        """Whether readers see it; an error if something else is in its place."""
+        return self.layout.is_there(self.epoch(epoch), {output.name for output in parts})
 
     def _check(self, output: StagedOutput) -> None:
         """Raise unless the staged file is there and has the size that its task reported."""
+        _check_name(output)
         path = self.staged / output.name
-        if claim_of(output.name) is None:
-            raise CorruptionError(f"{output.name!r} is not a name of staged output")
         try:
             size = path.stat().st_size
         except FileNotFoundError:
@@ -193,45 +238,68 @@ class OutputFolder:
                 hint="restore the file or start from an older entry",
             )
 
-    def _remember(
-        self, epochs: Sequence[tuple[int, Sequence[StagedOutput]]], remembered: dict[str, str]
-    ) -> None:
-        """Note which files were published, so that readers may compact or move them afterwards.
+    def _forget(self, new: set[str]) -> None:
+        """Remove the oldest intents: no entry lists their epochs any more.
 
-        Without the note, a restart that publishes once more would find neither the staged files
-        nor the published ones, and have to call that a loss.
+        By age and not by epoch: numbers begin anew with a new checkpoint directory. Never those that were
+        published just now, whatever the clock says: their acknowledgement is in no entry yet.
         """
-        known = remembered | {str(epoch): _digest(parts) for epoch, parts in epochs}
-        if known != remembered:
-            latest = sorted(known, key=int)[-_EPOCHS_REMEMBERED:]
-            replace_file(self._published, msgspec.json.encode({e: known[e] for e in latest}))
+        intents = [path for path in _entries(self._intents) if path.name not in new]
+        surplus = len(intents) + len(new) - _EPOCHS_REMEMBERED
+        if surplus > 0:
+            for path in sorted(intents, key=lambda path: path.stat().st_mtime_ns)[:surplus]:
+                path.unlink(missing_ok=True)
 
-    def _remembered(self) -> dict[str, str]:
+    def _published_before_intents(self) -> dict[str, str]:
+        """What versions without intents noted; it only ever forgives."""
         try:
-            return msgspec.json.decode(self._published.read_bytes(), type=dict[str, str])
+            noted = (self.own / "published.json").read_bytes()
+            return msgspec.json.decode(noted, type=dict[str, str])
         except (FileNotFoundError, msgspec.DecodeError):
-            return {}  # It only ever forgives; without it nothing is forgiven.
+            return {}
 
-    def _remove(self, folder: Path) -> None:
-        """Take a folder out of ``publishing/`` in one step, then delete it.
+    def _remove(self, made: Path) -> None:
+        """Take something out of ``publishing/`` in one step, then delete it.
 
-        A publisher that was paused before its rename must find the folder whole or not at all.
+        A publisher that was paused before its rename must find it whole or not at all.
         """
-        away = self._removing / f"{folder.name}-{secrets.token_hex(8)}"
+        away = self._removing / f"{made.name}-{secrets.token_hex(8)}"
         try:
-            folder.rename(away)
+            made.rename(away)
         except FileNotFoundError:
             return
-        shutil.rmtree(away, ignore_errors=True)
+        _delete(away)
+
+
+def _check_name(output: StagedOutput) -> None:
+    """Names come from the log: they may not lead elsewhere."""
+    if claim_of(output.name) is None:
+        raise CorruptionError(f"{output.name!r} is not a name of staged output")
 
 
 def _digest(parts: Sequence[StagedOutput]) -> str:
     return xxhash.xxh3_64_hexdigest("\n".join(sorted(output.name for output in parts)).encode())
 
 
-def _may_mean_published(error: OSError | CorruptionError) -> bool:
-    taken = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
-    return isinstance(error, CorruptionError) or error.errno in taken
+def _read_intent(intent: Path) -> str | None:
+    """The name of what becomes the epoch; None if that isn't settled."""
+    try:
+        name = intent.read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    if claim_of(name) is None:
+        raise CorruptionError(
+            f"{intent} names nothing that could be published",
+            hint="restore the file from a copy; if the epoch was never published, delete it",
+        )
+    return name
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _entries(folder: Path) -> list[Path]:

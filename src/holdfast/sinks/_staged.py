@@ -12,9 +12,9 @@ import pyarrow as pa
 from holdfast.checkpoint.entry import StagedOutput
 from holdfast.errors import InputError
 
-__all__ = ["by_epoch", "claim_of", "conform", "staged_name"]
+__all__ = ["by_epoch", "claim_of", "conform", "epoch_of", "staged_name"]
 
-_NAME = re.compile(r"(?P<claim>[0-9]+)-[0-9]+-[A-Za-z0-9_.=+-]+")
+_NAME = re.compile(r"(?P<claim>[0-9]+)-(?P<epoch>[0-9]+)-[A-Za-z0-9_.=+-]+")
 
 
 def staged_name(claim: int, epoch: int, partition: int, rest: str) -> str:
@@ -42,6 +42,16 @@ def claim_of(name: str) -> int | None:
     """
     match = _NAME.fullmatch(name)
     return int(match["claim"]) if match else None
+
+
+def epoch_of(name: str) -> int | None:
+    """The epoch of staged output, or of a folder that is put together of it.
+
+    >>> epoch_of("3-7-0-9f2c.parquet"), epoch_of("notes.txt")
+    (7, None)
+    """
+    match = _NAME.fullmatch(name)
+    return int(match["epoch"]) if match else None
 
 
 def by_epoch(staged: Iterable[StagedOutput]) -> list[tuple[int, Sequence[StagedOutput]]]:

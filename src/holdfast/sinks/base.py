@@ -63,6 +63,10 @@ class Stager(ABC):
 class Sink(ABC):
     """Where a pipeline's output goes."""
 
+    repeats_show: bool = False
+    """Whether somebody sees it if output is published again: what was acknowledged is then recorded
+    at once, not with the next checkpoint."""
+
     @abstractmethod
     def describe(self) -> str:
         """A few words for logs and for comparing a restart with the run before."""

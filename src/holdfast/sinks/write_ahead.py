@@ -26,16 +26,17 @@ from holdfast.sinks._staged import by_epoch, conform, staged_name
 from holdfast.sinks.base import Sink, SinkContext, Stager, StageWriter
 from holdfast.storage import NotFoundError, Storage
 
-__all__ = ["WriteAheadSink", "read_staged"]
+__all__ = ["STAGED_EXTENSION", "WriteAheadSink", "is_content_of", "read_staged"]
 
 _FOLDER = "staged/"
-_EXTENSION = ".arrows"
+STAGED_EXTENSION = ".arrows"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 class WriteAheadSink(Sink):
     """Stages output in checkpoint storage; subclasses say how an epoch of it is delivered."""
 
+    repeats_show = True
     _context: SinkContext | None = None
     _begun = -1
     """The newest epoch whose delivery was begun since :meth:`open`, maybe in vain."""
@@ -96,13 +97,20 @@ def read_staged(storage: Storage, output: StagedOutput) -> pa.Table:
         data = storage.get(output.name)
     except NotFoundError:
         raise _corrupt(storage, output, "is missing") from None
-    stem = output.name.removesuffix(_EXTENSION)
-    if len(data) != output.size_bytes or not stem.endswith(f"-{_checksum(data)}"):
+    if len(data) != output.size_bytes or not is_content_of(output.name, data):
         raise _corrupt(storage, output, "doesn't hold the bytes that were written")
-    table = pa.ipc.open_stream(data).read_all()
+    try:
+        table = pa.ipc.open_stream(data).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise _corrupt(storage, output, f"can't be read: {error}") from error
     if table.num_rows != output.rows:
         raise _corrupt(storage, output, f"holds {table.num_rows} rows instead of {output.rows}")
     return table
+
+
+def is_content_of(name: str, data: bytes) -> bool:
+    """Whether these are the bytes that were staged under a name."""
+    return name.removesuffix(STAGED_EXTENSION).endswith(f"-{_checksum(data)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,7 @@ class _ObjectWriter(StageWriter):
             mapped = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)
         # The checksum in the name also keeps apart two sinks that stage the same attempt.
         with mapped, memoryview(mapped) as data:
-            rest = f"{self._nonce}-{_checksum(data)}{_EXTENSION}"
+            rest = f"{self._nonce}-{_checksum(data)}{STAGED_EXTENSION}"
             name = _FOLDER + staged_name(self._stager.claim, self._epoch, self._partition, rest)
             self._stager.storage.put(name, data)
         self._file.close()
