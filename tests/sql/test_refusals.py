@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.functions import pandas_udf
 
 import holdfast as hf
+from holdfast.joins import JoinedStream
 from holdfast.sql import sql
 from holdfast.sql.dialect import parse_statement, text_of
 from holdfast.sql.expressions import conjuncts, interval_ms
+from holdfast.sql.timing import _SHAPES
+from holdfast.stream import Output
 from holdfast.testing import EpochSource
+from holdfast.tops import TopStream
 
 NEAR = "b.ts BETWEEN a.ts - INTERVAL '1' SECOND AND a.ts"
 TUMBLE = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND)"
 NUMBERED = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM a)"
 RUNNING = "(SELECT k, count(*) AS n FROM a GROUP BY k)"
+
+COUNTED = f"(SELECT k, window_start, window_end, count(*) AS n FROM {TUMBLE} GROUP BY 1, 2, 3)"
+SESSIONS = (
+    "(SELECT k, window_start, window_end, count(*) AS n FROM SESSION(TABLE a PARTITION BY k,"
+    " DESCRIPTOR(ts), INTERVAL '1' SECOND) GROUP BY k, window_start, window_end)"
+)
 
 REFUSED = [
     ("SELECT k FROM a ORDER BY k", "ORDER BY is not supported"),
@@ -29,7 +41,7 @@ REFUSED = [
     ("SELECT /*+ BROADCAST(a) */ k FROM a", "a hint"),
     ("SELECT k FROM a FOR UPDATE", "FOR UPDATE"),
     ("SELECT k INTO z FROM a", "INTO"),
-    ("SELECT k FROM a LATERAL VIEW explode(array(1)) t AS e", "LATERAL VIEW"),
+    ("SELECT k FROM a LATERAL VIEW explode(array(1)) t AS e", "LATERAL VIEW .*before, of the rows of FROM"),
     ("SELECT k FROM a JOIN LATERAL (SELECT 1) t", "LATERAL"),
     ("SELECT k FROM a PIVOT (sum(v) FOR k IN (1))", "PIVOT"),
     ("SELECT k FROM a QUALIFY ROW_NUMBER() OVER (ORDER BY k) = 1", "QUALIFY"),
@@ -40,10 +52,11 @@ REFUSED = [
     ("SELECT k FROM a WHERE v IN (SELECT v FROM b)", "a subquery in WHERE"),
     ("SELECT k FROM a WHERE EXISTS (SELECT 1 FROM b)", "a subquery in WHERE"),
     ("SELECT k, (SELECT max(v) FROM b) AS m FROM a", "a subquery in SELECT"),
+    ("SELECT *, (SELECT max(v) FROM b) AS m FROM a", "a subquery in SELECT"),
     ("SELECT k FROM a GROUP BY k HAVING count(*) > (SELECT 1 FROM b)", "a subquery in HAVING"),
     ("SELECT k FROM a UNION SELECT k FROM b", "UNION is not supported"),
-    ("SELECT k FROM a EXCEPT SELECT k FROM b", "EXCEPT"),
-    ("SELECT k FROM a INTERSECT SELECT k FROM b", "INTERSECT"),
+    ("SELECT k FROM a EXCEPT SELECT k FROM b", "EXCEPT is .*DISTINCT with a LEFT ANTI JOIN"),
+    ("SELECT k FROM a INTERSECT SELECT k FROM b", "INTERSECT is .*DISTINCT with a LEFT SEMI JOIN"),
     ("SELECT k FROM a UNION ALL SELECT k FROM b ORDER BY k", "ORDER BY"),
     ("SELECT k FROM a UNION ALL SELECT k, v FROM b", "UNION ALL of 1 and of 2 columns"),
     ("INSERT INTO a SELECT k FROM b", "INSERT"),
@@ -63,18 +76,35 @@ REFUSED = [
     ("SELECT k, sum(DISTINCT v) AS n FROM a GROUP BY k", r"sum\(DISTINCT"),
     ("SELECT k, median(v) AS n FROM a GROUP BY k", "aggregate MEDIAN"),
     ("SELECT k, percentile(v, 0.5) AS n FROM a GROUP BY k", "aggregate PERCENTILE"),
-    ("SELECT k, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) AS n FROM a GROUP BY k", "PERCENTILE"),
+    ("SELECT k, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) AS n FROM a GROUP BY k",
+     "the aggregate PERCENTILE_CONT.*write a hf.BatchProcess"),
+    ("SELECT k, listagg(s) WITHIN GROUP (ORDER BY v) AS n FROM a GROUP BY k", "LISTAGG.*hf.BatchProcess"),
+    ("SELECT k, own_sum(v) AS n FROM a GROUP BY k", "own_sum is no aggregate.*of your own are not supported"),
+    ("SELECT k, upper(own_sum(v)) AS n FROM a GROUP BY k", "own_sum is no aggregate"),
+    ("SELECT k, nope(v) AS n FROM a GROUP BY k", "nope is no aggregate that there is here"),
+    ("SELECT own_sum(v) AS n FROM a", "an aggregate of your own is not supported"),
+    (f"SELECT own_sum(n) AS n FROM {COUNTED}", "an aggregate of your own is not supported"),
+    ("SELECT k, upper(s) AS n FROM a GROUP BY k", "'s' is neither in GROUP BY nor in an aggregate"),
     ("SELECT k, collect_list(v) AS n FROM a GROUP BY k", "collect_list without a limit"),
     ("SELECT k, array_agg(v ORDER BY ts) AS n FROM a GROUP BY k", "ARRAY_AGG"),
-    ("SELECT k, first(v) IGNORE NULLS AS n FROM a GROUP BY k", "IGNORE NULLS"),
+    ("SELECT k, first(v) IGNORE NULLS AS n FROM a GROUP BY k",
+     r"IGNORE NULLS.*say first\(`v`\) FILTER \(WHERE `v` IS NOT NULL\)"),
+    ("SELECT k, last(v, true) AS n FROM a GROUP BY k", r"say last\(`v`\) FILTER \(WHERE `v` IS NOT NULL\)"),
+    ("SELECT k, first(v) RESPECT NULLS AS n FROM a GROUP BY k", "leave out RESPECT NULLS: nulls count"),
     ("SELECT k, approx_count_distinct(v, 0.1) AS n FROM a GROUP BY k", "APPROX_COUNT_DISTINCT"),
     ("SELECT k, v FROM a GROUP BY k", "'v' is neither in GROUP BY nor in an aggregate"),
     ("SELECT * FROM a GROUP BY k", r"\* with GROUP BY"),
     ("SELECT k FROM a WHERE count(*) > 1", "the aggregate count in WHERE"),
     ("SELECT k FROM a WHERE k > 1 HAVING k > 1", "HAVING without GROUP BY"),
     ("SELECT max(count(*)) AS m FROM a", "the aggregate count in the aggregate max"),
-    ("SELECT explode(array(k)) AS e FROM a", "explode"),
+    ("SELECT explode(array(k)) AS e FROM a", r"explode is .*behind: hf.sql\(...\).transform"),
     ("SELECT window(ts, '1 minute') AS w FROM a", "Spark's window"),
+    ("SELECT count(*) AS n FROM a GROUP BY window(ts, '1 hour')",
+     r"Spark's window\(...\) is .*say GROUP BY TUMBLE\(ts, INTERVAL '1 hour'\), and in SELECT TUMBLE_START"),
+    ("SELECT window.start AS w, count(*) AS n FROM a GROUP BY k, window(ts, '1 hour', '5 minutes')",
+     r"say GROUP BY HOP\(ts, INTERVAL '5 minutes', INTERVAL '1 hour'\)"),
+    ("SELECT count(*) AS n FROM a GROUP BY session_window(ts, '5 minutes')",
+     r"say GROUP BY SESSION\(ts, INTERVAL '5 minutes'\)"),
     ("SELECT k FROM a WHERE k = :p", "the parameter"),
     ("SELECT k + 1 FROM a", "k \\+ 1 has no name"),
     ("SELECT k, v AS k FROM a", "two columns are called 'k'"),
@@ -87,11 +117,20 @@ REFUSED = [
     ("SELECT k FROM a; SELECT k FROM b", "2 statements"),
     ("SELECT FROM WHERE", "can't be read"),
     (f"SELECT a.k FROM a JOIN b ON {NEAR}", "a join without equal columns"),
-    ("SELECT a.k FROM a JOIN b ON a.k = b.k", "a join without a time bound.*b.ts BETWEEN a.ts"),
+    ("SELECT a.k FROM a JOIN b ON a.k = b.k", "a join without a time bound.*b.ts BETWEEN a.ts - INTERVAL 'x' SECOND"),
+    (f"SELECT x.k FROM {SESSIONS} x JOIN {SESSIONS} y ON x.k = y.k AND x.window_start = y.window_start",
+     "a join without a time bound .*results of the same window add: AND y.window_end = x.window_end"),
+    (f"SELECT x.k FROM (SELECT k, window_start FROM {COUNTED}) x JOIN {COUNTED} y USING (window_start)",
+     "the left side of the join has no watermark.*select window_end in the subquery, too"),
     ("SELECT a.k FROM a, b", "a join without a time bound"),
     ("SELECT a.k FROM a JOIN b ON a.k = b.k AND b.ts > a.ts", "a second time bound"),
-    (f"SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND {NEAR} AND a.v > b.v", "the condition a.v > b.v"),
-    ("SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND b.ts > a.ts AND b.ts < a.ts", "the bound b.ts > a.ts"),
+    (f"SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND {NEAR} AND a.v > b.v", "the condition a.v > b.v .*only inner"),
+    (f"SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND {NEAR} AND a.v > 1", "the condition a.v > 1 .*only inner joins"),
+    (f"SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND {NEAR} AND b.v > 1", "the condition b.v > 1 .*in a subquery"),
+    (f"SELECT a.k FROM a FULL JOIN b ON a.k = b.k AND {NEAR} AND b.v > 1", "the condition b.v > 1 .*only inner joins"),
+    ("SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND b.ts > a.ts AND b.ts < a.ts",
+     r"the bound b.ts > a.ts .*x > y is x >= y \+ INTERVAL '1' MILLISECOND"),
+    ("SELECT a.k FROM a ASOF JOIN b ON a.k = b.k", "ASOF JOIN"),
     ("SELECT a.k FROM a NATURAL JOIN b", "NATURAL"),
     (f"SELECT a.k FROM a RIGHT SEMI JOIN b ON a.k = b.k AND {NEAR}", "RIGHT SEMI JOIN"),
     (f"SELECT v FROM a LEFT JOIN b ON a.k = b.k AND {NEAR}", "column 'v' is in a and b"),
@@ -113,12 +152,26 @@ REFUSED = [
     ("SELECT * FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY v ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"
      " AS rn FROM a) WHERE rn = 1", "a frame"),
     (f"SELECT k, count(*) AS n FROM {TUMBLE} GROUP BY k", "a window without GROUP BY window_start"),
+    (f"SELECT window_start, sum(n) AS n FROM (SELECT window_start, n FROM {COUNTED}) GROUP BY window_start",
+     "GROUP BY window_start, which is a bound of windows, .*select window_end in the subquery, too"),
+    (f"SELECT s, sum(n) AS n FROM (SELECT window_start AS s, n FROM {COUNTED}) GROUP BY s", "GROUP BY s, which is a bound"),
+    (f"SELECT window_start, count(*) AS n FROM (SELECT window_start FROM {TUMBLE}) GROUP BY 1", "which is a bound"),
+    (f"SELECT window_start, window_end, sum(n) AS n FROM {SESSIONS} GROUP BY 1, 2", "sessions of different keys"),
+    (f"SELECT x.window_end, sum(x.n) AS n FROM {COUNTED} x JOIN {COUNTED} y ON x.k = y.k AND"
+     " x.window_end = y.window_end GROUP BY x.window_end", "which is a bound .*before rows are joined"),
+    ("SELECT window_start, count(*) AS n FROM (SELECT * FROM HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND,"
+     " INTERVAL '2' SECOND)) GROUP BY window_start", "in the SELECT that has the windows in FROM"),
+    ("SELECT window_end, sum(n) AS n FROM w GROUP BY window_end", r"windows are not known.*TUMBLE\(window_end"),
+    (f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY n) AS rn FROM"
+     f" (SELECT window_start, n FROM {COUNTED})) WHERE rn = 1", "PARTITION BY the start of windows without their end"),
     (f"SELECT k, window_end, count(*) AS n FROM {TUMBLE} WHERE window_end > ts GROUP BY k, window_end", "window_end in WHERE"),
     ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(k), INTERVAL '1' SECOND)", "the watermark is on 'ts'"),
     ("SELECT k FROM TUMBLE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' SECOND)", "has no watermark"),
     ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' MONTH)", "no length of time"),
     ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(ts))", "TUMBLE has 0 times"),
     ("SELECT k FROM TUMBLE(TABLE a, INTERVAL '1' SECOND)", "which column has the time"),
+    ("SELECT k FROM TUMBLE(TABLE (SELECT k, ts FROM a), DESCRIPTOR(ts), INTERVAL '1' SECOND)",
+     r"a subquery in TUMBLE is .*in WITH t AS \(...\), and say TUMBLE\(TABLE t"),
     ("SELECT k FROM CUMULATE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '1' HOUR)", "CUMULATE"),
     ("SELECT * FROM range(10)", "the table function RANGE"),
     ("SELECT k FROM SESSION(TABLE a PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' SECOND)", "a SESSION without GROUP BY"),
@@ -134,10 +187,17 @@ REFUSED = [
 @pytest.fixture(scope="module")
 def streams(spark: SparkSession) -> dict[str, hf.Stream]:
     """Two streams with a watermark, and one without."""
+    spark.udf.register("own_sum", pandas_udf(own_sum, "bigint"))  # type: ignore[call-overload]
     schema = "k int, v bigint, s string, ts timestamp"
     bare = hf.stream(EpochSource(spark, schema).df)
     timed = [hf.stream(EpochSource(spark, schema).df).with_watermark("ts", "1 s") for _ in "ab"]
-    return {"a": timed[0], "b": timed[1], "c": bare}
+    windows = timed[0].key_by("k").window(hf.tumbling("1 s")).aggregate(n=hf.count())
+    return {"a": timed[0], "b": timed[1], "c": bare, "w": windows.filter("n > 1")}
+
+
+def own_sum(values: pd.Series) -> int:
+    """An aggregate of somebody's own."""
+    return int(values.sum())
 
 
 @pytest.mark.parametrize(("statement", "words"), REFUSED, ids=[text for text, _ in REFUSED])
@@ -162,20 +222,68 @@ def test_the_last_operator_itself_is_given_back(streams: dict[str, hf.Stream]) -
     assert isinstance(running, hf.AggregatedStream)
 
 
+def test_hints_of_joins_have_no_length_that_could_be_taken_over(
+    streams: dict[str, hf.Stream],
+) -> None:
+    """Who follows a hint must not get other pairs."""
+    with pytest.raises(hf.InputError) as caught:
+        sql("SELECT a.k FROM a JOIN b ON a.k = b.k", **streams)
+    hint = caught.value.hint or ""
+    assert not any(letter.isdigit() for letter in hint)
+    assert "Pairs further apart are left out" in hint
+
+
+@pytest.mark.parametrize("shape", _SHAPES.values())
+def test_hints_of_windows_can_be_followed(streams: dict[str, hf.Stream], shape: str) -> None:
+    call = shape.replace("TABLE t", "TABLE a")
+    sql(f"SELECT k, window_end, count(*) AS n FROM {call} GROUP BY k, window_end", a=streams["a"])
+
+
+def last_operator(statement: str, streams: dict[str, hf.Stream]) -> hf.ResultStream:
+    origin = sql(statement, **streams).rows.branches[0].origin
+    assert isinstance(origin, Output)
+    return origin.of
+
+
+@pytest.mark.parametrize("rows", [
+    COUNTED,
+    f"(SELECT * FROM {COUNTED} UNION ALL SELECT * FROM {COUNTED})",
+    f"(SELECT *, 1 AS n FROM {TUMBLE})",
+    f"(SELECT window_start, window_end, ts AS at, 1 AS n FROM {TUMBLE})",
+])  # fmt: skip
+def test_the_start_of_a_window_is_enough_to_group_by_it(
+    streams: dict[str, hf.Stream], rows: str
+) -> None:
+    statement = f"SELECT window_start, sum(n) AS n FROM {rows} GROUP BY window_start"
+    grouped = last_operator(statement, streams)
+    assert isinstance(grouped, hf.WindowResultStream)
+    assert grouped.windows.window == hf.tumbling("1 s")
+
+
+def test_the_start_of_a_window_is_enough_to_number_its_rows(streams: dict[str, hf.Stream]) -> None:
+    statement = (
+        "SELECT k, n FROM (SELECT k, n, ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY n) AS rn"
+        f" FROM {COUNTED}) WHERE rn = 1"
+    )
+    top = last_operator(statement, streams)
+    assert isinstance(top, TopStream)
+    assert (top.output, top.until) == ("append", "window_end")
+
+
+def test_windows_that_begin_together_are_a_bound_of_a_join(streams: dict[str, hf.Stream]) -> None:
+    longer = COUNTED.replace("INTERVAL '1' SECOND", "INTERVAL '3' SECOND")
+    for left, right, bounds in [(COUNTED, COUNTED, (0, 0)), (COUNTED, longer, (2000, 2000))]:
+        on = "x.k = y.k AND x.window_start = y.window_start"
+        joined = last_operator(f"SELECT x.k FROM {left} x JOIN {right} y ON {on}", streams)
+        assert isinstance(joined, JoinedStream)
+        assert joined.bounds_ms == bounds
+
+
 def test_the_watermark_goes_with_its_column(streams: dict[str, hf.Stream]) -> None:
     renamed = sql("SELECT ts AS at, k FROM a", a=streams["a"]).rows
     assert renamed.watermark is not None
     assert (renamed.watermark.column, renamed.watermark.delay_ms) == ("at", 1000)
     assert sql("SELECT k FROM a", a=streams["a"]).rows.watermark is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["TRY_CAST(a AS INT)", "LOG(a)", "'it\\'s'", "COLLECT_LIST(x, 10)", "REGEXP_EXTRACT(u, 'a', 1)",
-     "TIMESTAMPDIFF(SECOND, a, b)", "TRANSFORM(arr, x -> x + 1)", "a.b.c", "ELEMENT_AT(m, 'k')"],
-)  # fmt: skip
-def test_expressions_reach_spark_as_they_were_written(text: str) -> None:
-    assert text_of(parse_statement(f"SELECT {text} FROM t").expressions[0]) == text
 
 
 def test_conditions_and_intervals_are_taken_apart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -37,8 +38,11 @@ _OF_ONE: dict[str, Callable[[str], hf.Aggregate]] = {
     "ANY_VALUE": hf.any_value,
     "APPROX_COUNT_DISTINCT": hf.approx_count_distinct,
 }
+_SORTED = "write a hf.BatchProcess, or collect values with collect_list(x, limit)"
 _INSTEAD = {
-    "MEDIAN": "collect values with collect_list(x, limit), or write a hf.BatchProcess",
+    **dict.fromkeys(("MEDIAN", "MODE", "LISTAGG", "STRING_AGG"), _SORTED),
+    **dict.fromkeys(("PERCENTILE", "PERCENTILE_CONT", "PERCENTILE_DISC"), _SORTED),
+    **dict.fromkeys(("PERCENTILE_APPROX", "APPROX_PERCENTILE"), _SORTED),
     "ARRAY_AGG": "say collect_list(x, 100): the first hundred values by event time",
     "FIRST_VALUE": "say first(x) or min_by(x, ts)",
     "LAST_VALUE": "say last(x) or max_by(x, ts)",
@@ -95,7 +99,7 @@ def aggregate_of(node: exp.Expr, inputs: Inputs) -> hf.Aggregate:
         node = node.this
     name = name_of(node)
     if not isinstance(node, exp.Anonymous) or name is None:
-        refuse(f"{text_of(node)}", "leave out IGNORE NULLS, RESPECT NULLS or WITHIN GROUP")
+        _refuse_more(node)
     for each in node.expressions:
         if isinstance(each, exp.Distinct):
             _refuse_distinct(name)
@@ -104,6 +108,23 @@ def aggregate_of(node: exp.Expr, inputs: Inputs) -> hf.Aggregate:
         if not isinstance(each, exp.Star):
             check_scalar(each, f"the aggregate {name.lower()}")
     return _Call(name, node, condition, inputs).made()
+
+
+def _refuse_more(node: exp.Expr) -> NoReturn:
+    """Raise for a call with something behind it."""
+    bare = node.this
+    name = (name_of(bare) or "").lower()
+    if isinstance(node, exp.WithinGroup):
+        refuse(f"the aggregate {text_of(node)}", _INSTEAD.get(name.upper()))
+    if isinstance(node, exp.IgnoreNulls) and name in ("first", "last") and bare.expressions:
+        refuse(f"{text_of(node)}", _without_nulls(name, bare.expressions[0]))
+    hint = "leave out RESPECT NULLS: nulls count" if isinstance(node, exp.RespectNulls) else None
+    refuse(f"{text_of(node)}", hint)
+
+
+def _without_nulls(name: str, value: exp.Expr) -> str:
+    x = text_of(value)
+    return f"say {name}({x}) FILTER (WHERE {x} IS NOT NULL)"
 
 
 def _refuse_distinct(name: str) -> None:
@@ -144,7 +165,10 @@ class _Call:
         if self.name in ("MIN_BY", "MAX_BY") and len(arguments) == 2:
             make = hf.first if self.name == "MIN_BY" else hf.last
             return make(self.input(arguments[0]), by=self.input(arguments[1]))
-        return refuse(f"the aggregate {text_of(self.node)}", _INSTEAD.get(self.name))
+        hint = _INSTEAD.get(self.name)
+        if self.name in ("FIRST", "LAST") and len(arguments) == 2:
+            hint = _without_nulls(self.name.lower(), arguments[0])
+        return refuse(f"the aggregate {text_of(self.node)}", hint)
 
     def collected(self) -> hf.Aggregate:
         arguments = self.node.expressions

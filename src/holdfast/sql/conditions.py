@@ -61,6 +61,8 @@ class Conditions:
     sides: Sides
     exact: bool
     """Whether what can't be a key or a bound must be refused: it decides what has a match."""
+    optional: str | None = None
+    """The side of which only rows with a match come out; None if there is none or both are."""
     keys: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
     lower: int | None = None
     upper: int | None = None
@@ -80,13 +82,14 @@ class Conditions:
             self._is_bound(node, condition) or self._is_key(node)
         ):
             return
+        sides = self.sides.of(node)
         if self.exact:
             refuse(
                 f"the condition {text_of(condition)} in ON of this join",
-                "only inner joins have other conditions than equal columns and a time bound: "
-                "filter the rows of a side in a subquery",
+                "filter the rows of that side in a subquery"
+                if sides == {self.optional}
+                else "only inner joins have other conditions than equal columns and a time bound",
             )
-        sides = self.sides.of(node)
         if sides == {"l"}:
             self.of_left.append(self.sides.own(node))
         elif sides == {"r"}:
@@ -100,8 +103,20 @@ class Conditions:
         if not isinstance(node, exp.EQ) or sides not in ([{"l"}, {"r"}], [{"r"}, {"l"}]):
             return False
         left, right = pair if sides[0] == {"l"} else pair[::-1]
-        self.keys.append((self.sides.own(left), self.sides.own(right)))
+        ours, theirs = self.sides.own(left), self.sides.own(right)
+        self.keys.append((ours, theirs))
+        self._use_starts(ours, theirs)
         return True
+
+    def _use_starts(self, ours: exp.Expr, theirs: exp.Expr) -> None:
+        """Windows that begin together end as far apart as their lengths say: that is a bound."""
+        left, right = self.sides.left, self.sides.right
+        lengths = _length_from(left, ours), _length_from(right, theirs)
+        if lengths[0] is None or lengths[1] is None:
+            return
+        apart = lengths[1] - lengths[0]
+        self.lower = apart if self.lower is None else max(self.lower, apart)
+        self.upper = apart if self.upper is None else min(self.upper, apart)
 
     def _is_bound(self, node: exp.Binary, condition: exp.Expr) -> bool:
         """``right time - left time`` compared with a length, however it was written."""
@@ -115,7 +130,9 @@ class Conditions:
         loose = kind in (exp.GT, exp.LT) or length.denominator != 1
         if loose and self.exact:
             refuse(
-                f"the bound {text_of(condition)} in ON of this join", "use >= and <=, in whole ms"
+                f"the bound {text_of(condition)} in ON of this join",
+                "bounds of other joins than inner ones are whole milliseconds, with >= and <=: if "
+                "times have no fractions of them, x > y is x >= y + INTERVAL '1' MILLISECOND",
             )
         if loose or (kind is exp.EQ and length):
             # The bounds of the operator are wider than that: what is too much goes behind it.
@@ -151,20 +168,39 @@ class Conditions:
         left, right = self.sides.left, self.sides.right
         for side, relation in (("left", left), ("right", right)):
             if relation.time is None:
-                raise InputError(
-                    f"SQL: the {side} side of the join has no watermark",
-                    hint='say with_watermark("ts", "10 seconds") on both streams, and select the '
-                    "column in subqueries",
+                of_windows = relation.windows is not None and relation.windows.end is None
+                hint = (
+                    "select window_end in the subquery, too: it is the time of its rows"
+                    if of_windows
+                    else 'say with_watermark("ts", "10 seconds") on both streams, and select the '
+                    "column in subqueries"
                 )
+                raise InputError(f"SQL: the {side} side of the join has no watermark", hint=hint)
         if self.lower is None or self.upper is None:
             missing = "time bound" if self.lower is self.upper else "second time bound"
-            ours, theirs = _spoken(left), _spoken(right)
-            refuse(
-                f"a join without a {missing}",
-                f"add: AND {theirs} BETWEEN {ours} - INTERVAL '10' SECOND AND {ours} + INTERVAL "
-                "'10' SECOND",
-            )
+            refuse(f"a join without a {missing}", _how_to_bound(left, right))
         return self.lower, self.upper
+
+
+def _how_to_bound(left: Relation, right: Relation) -> str:
+    """Without a length that could be taken over: only who knows the rows knows which is right."""
+    ours, theirs = _spoken(left), _spoken(right)
+    if left.windows is not None and right.windows is not None:
+        return f"to pair results of the same window add: AND {theirs} = {ours}"
+    return (
+        f"say how far apart in time rows that belong together can be, as in: AND {theirs} BETWEEN "
+        f"{ours} - INTERVAL 'x' SECOND AND {ours} + INTERVAL 'y' SECOND. Pairs further apart are "
+        "left out, so x and y must be large enough for your rows; state is as large as they are"
+    )
+
+
+def _length_from(relation: Relation, node: exp.Expr) -> int | None:
+    """How long windows are whose start a column is and whose end is the time of the rows."""
+    windows = relation.windows
+    if windows is None or windows.start is None or windows.end != relation.time:
+        return None
+    is_start = isinstance(node, exp.Column) and node.name == windows.start
+    return windows.size_ms if is_start else None
 
 
 def _spoken(relation: Relation) -> str:

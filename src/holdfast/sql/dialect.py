@@ -1,73 +1,48 @@
-"""Spark's SQL with Flink's window tables; functions are kept just as they were written."""
+"""Statements as trees, and parts of trees as text; functions are kept just as they were written."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
 
-from sqlglot import exp
-from sqlglot.dialects.spark import Spark
+from sqlglot import exp, parse
 from sqlglot.errors import SqlglotError
-from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokenizer_core import TokenType
 
 from holdfast.errors import InputError
+from holdfast.sql.grammar import WINDOW_TABLES, WORDS, StreamSql, Units
 
-__all__ = ["WINDOW_TABLES", "name_of", "parse_statement", "text_of"]
+__all__ = [
+    "WINDOW_TABLES",
+    "WORDS",
+    "bracketed",
+    "name_of",
+    "parse_statement",
+    "text_of",
+    "written",
+]
 
-WINDOW_TABLES = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
-# What has a syntax of its own rather than a list of arguments.
-_SPECIAL = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "SUBSTRING", "OVERLAY")
-
-
-class _StreamSql(Spark):
-    class Tokenizer(Spark.Tokenizer):
-        # Since Spark 4 a quote is also escaped by another one.
-        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
-
-    class Parser(SparkParser):
-        # sqlglot would write some functions in another way for Spark than they were written.
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNC_TOKENS: ClassVar[set[TokenType]] = {*SparkParser.FUNC_TOKENS, TokenType.SESSION}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            **{name: SparkParser.FUNCTION_PARSERS[name] for name in _SPECIAL},
-            **{
-                name: (lambda self, name=name: self._parse_window_table(name))
-                for name in WINDOW_TABLES
-            },
-        }
-
-        def _parse_window_table(self, name: str) -> exp.Expr:
-            """``(TABLE t PARTITION BY k, DESCRIPTOR(ts), …)``, or just arguments."""
-            first: list[exp.Expr] = []
-            if self._match(TokenType.TABLE):
-                table = exp.Table(this=self._parse_id_var())
-                first = [exp.Window(this=table, partition_by=self._parse_window_keys())]
-                self._match(TokenType.COMMA)
-            return exp.Anonymous(this=name, expressions=[*first, *self._parse_function_args()])
-
-        def _parse_window_keys(self) -> list[exp.Expr | None]:
-            if not self._match(TokenType.PARTITION_BY):
-                return []
-            keys = [self._parse_column()]
-            # A comma may also be that of the next argument.
-            while self._curr.token_type == TokenType.COMMA and not self._descriptor_next():
-                self._advance()
-                keys.append(self._parse_column())
-            return keys
-
-        def _descriptor_next(self) -> bool:
-            return self._next is not None and self._next.text.upper() == "DESCRIPTOR"
+# What other databases have and Spark hasn't, and what it has instead.
+_JSON = "say get_json_object(x, '$.name'), or from_json(x, 'name STRING').name"
+_PATTERN = "say x RLIKE 'pattern'"
+_INSTEAD = {
+    **dict.fromkeys(["->", "->>", "#>", "#>>"], _JSON),
+    **dict.fromkeys(["~", "~*", "!", "SIMILAR TO", "GLOB"], _PATTERN),
+    "AT TIME ZONE": "say from_utc_timestamp(ts, 'Europe/Berlin'), or convert_timezone(from, to, ts)",
+    "??": "say coalesce(x, y)",
+}
 
 
 def parse_statement(statement: str) -> exp.Expr:
     """The statement as a tree."""
-    from sqlglot import parse
-
     try:
-        found = [tree for tree in parse(statement, dialect=_StreamSql) if tree is not None]
+        found = [tree for tree in parse(statement, dialect=StreamSql) if tree is not None]
     except SqlglotError as error:
         words = " ".join(str(error).replace("\x1b[4m", "»").replace("\x1b[0m", "«").split())
-        raise InputError(f"SQL: the statement can't be read: {words}") from None
+        words = re.sub("Required keyword: .*?>[.]", "Something is missing.", words)
+        near = [word for word in _INSTEAD if f"»{word}«" in words or f"no {word}." in words]
+        raise InputError(
+            f"SQL: the statement can't be read: {words}",
+            hint=_INSTEAD[near[0]] if near else "write it the way Spark's SQL has it",
+        ) from None
     if len(found) != 1:
         raise InputError(
             f"SQL: {len(found)} statements in one text", hint="call hf.sql once per statement"
@@ -77,7 +52,38 @@ def parse_statement(statement: str) -> exp.Expr:
 
 def text_of(node: exp.Expr) -> str:
     """A part of a statement as Spark reads it."""
-    return str(node.sql(dialect=_StreamSql, comments=False))
+    return str(node.sql(dialect=StreamSql, comments=False))
+
+
+def written(node: exp.Expr) -> str:
+    """The same with names of functions in the capitals they were written in."""
+    return str(node.sql(dialect=StreamSql, comments=False, normalize_functions=False))
+
+
+def bracketed(node: exp.Expr) -> str:
+    """The same with every operator in parentheses, and without what is in window tables."""
+    made: exp.Expr = exp.Paren(this=node.copy())
+    for each in list(made.walk()):
+        if WORDS in each.meta:
+            each.set("expressions", [])
+        if _is_open(each):
+            around = exp.Paren()
+            each.replace(around)
+            around.set("this", each)
+    return written(made.this)
+
+
+def _is_open(node: exp.Expr) -> bool:
+    """Whether it depends on what an operator binds, or its neighbours do, what it means."""
+    if not isinstance(node, exp.Binary | exp.Unary | exp.Between | exp.In):
+        return False
+    if isinstance(node, exp.Paren | exp.Dot | exp.Kwarg | exp.PropertyEQ | Units):
+        return False
+    around = node.parent
+    if isinstance(around, exp.Paren | exp.Interval | exp.Escape | Units):
+        return False
+    # Spark reads a AND b AND c as one list.
+    return not (isinstance(node, exp.Connector) and type(around) is type(node))
 
 
 def name_of(node: exp.Expr) -> str | None:

@@ -59,12 +59,25 @@ def resolved(node: exp.Expr, relation: Relation) -> exp.Expr:
         if isinstance(column.this, exp.Star):
             refuse(f"{text_of(column)} in an expression", "name the columns")
         known, fields = relation.find([part.name for part in column.parts])
+        _check_hidden(column, known.column)
         found: exp.Expr = exp.column(exp.to_identifier(known.column, quoted=True))
         for field in fields:
             found = exp.Dot(this=found, expression=exp.to_identifier(field, quoted=True))
         column.replace(found)
     inner: exp.Expr = copy.this
     return inner.pop()
+
+
+def _check_hidden(column: exp.Column, name: str) -> None:
+    """Raise if a variable of a function around it has the name that the column goes by."""
+    around = column.find_ancestor(exp.Lambda)
+    while around is not None:
+        if any(each.name.lower() == name.lower() for each in around.expressions):
+            raise InputError(
+                f"SQL: {text_of(column)} is hidden by a variable in {text_of(around)}",
+                hint="give the variable another name",
+            )
+        around = around.find_ancestor(exp.Lambda)
 
 
 def scalar(node: exp.Expr, relation: Relation, where: str) -> str:

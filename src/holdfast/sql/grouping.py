@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
 
 from holdfast.errors import InputError
-from holdfast.operators.window.spec import WINDOW_END, WINDOW_START, Sliding, Tumbling
+from holdfast.operators.window.spec import (
+    WINDOW_END,
+    WINDOW_START,
+    SessionGap,
+    Sliding,
+    Tumbling,
+)
 from holdfast.sql.aggregates import Inputs, aggregate_of, is_aggregate
 from holdfast.sql.dialect import name_of, text_of
 from holdfast.sql.expressions import resolved, whole_number
@@ -49,7 +55,13 @@ class Item:
 def groups_rows(select: exp.Select) -> bool:
     """Whether a SELECT has aggregates or groups."""
     parts = [*select.expressions, select.args.get("having")]
-    calls = (each for part in parts if part is not None for each in part.walk())
+    # What a subquery has is its own.
+    calls = (
+        each
+        for part in parts
+        if part is not None
+        for each in part.walk(prune=lambda node: isinstance(node, exp.Query))
+    )
     return select.args.get("group") is not None or any(
         is_aggregate(each) and not isinstance(each.parent, exp.Window) for each in calls
     )
@@ -96,6 +108,7 @@ class _Grouping:
         bound = [node for node in nodes if self._is_bound(node)]
         for node in nodes:
             if node not in bound:
+                self._check_no_bound(node)
                 self._key(node, items)
         self._check_cut(bound)
 
@@ -107,23 +120,50 @@ class _Grouping:
                 raise InputError("SQL: two windows in one GROUP BY", hint="use one, or group twice")
             self.cut = cut
             return True
-        return text_of(node) in self.bounds or self._is_bound_of_results(node)
+        return text_of(node) in self.bounds or self._is_bound_of_rows(node)
 
-    def _is_bound_of_results(self, node: exp.Expr) -> bool:
+    def _is_bound_of_rows(self, node: exp.Expr) -> bool:
+        """Whether it is a bound of windows that the rows are already in, or are results of."""
         mark, windows = self.relation.stream.watermark, self.relation.windows
-        if mark is None or not mark.is_end or windows is None or windows.end != mark.column:
+        if mark is None or windows is None or text_of(node) not in windows.columns:
             return False
-        names = {
-            quoted(n): b for n, b in ((windows.start, WINDOW_START), (windows.end, WINDOW_END)) if n
-        }
-        if text_of(node) not in names or not isinstance(windows.spec, Tumbling | Sliding):
-            return False
-        # A window's results are of the moment before its end: between two ends there is no other.
         spec = windows.spec
-        offset = (spec.offset_ms + spec.size_ms) % spec.slide_ms
-        self.cut, self.again = Cut(Tumbling(spec.slide_ms, offset)), True
-        self.bounds = names
+        if mark.is_end and windows.end == mark.column and isinstance(spec, Tumbling | Sliding):
+            # Results are of the moment before their end: between two ends there is no other.
+            offset = (spec.offset_ms + spec.size_ms) % spec.slide_ms
+            self.cut, self.again = Cut(Tumbling(spec.slide_ms, offset)), True
+        elif quoted(mark.column) not in windows.columns and isinstance(spec, Tumbling):
+            # Rows that were put into windows by their time, which they still have: each into one.
+            self.cut = Cut(spec)
+        else:
+            return False
+        self.bounds = windows.columns
         return True
+
+    def _check_no_bound(self, node: exp.Expr) -> None:
+        """Raise for a bound by which windows can't be told: groups would be kept for ever."""
+        mark, windows = self.relation.stream.watermark, self.relation.windows
+        text = text_of(node)
+        if windows is None or text not in windows.columns:
+            if mark is not None and mark.is_end and text == quoted(mark.column):
+                refuse(
+                    f"GROUP BY {mark.column} of rows whose windows are not known",
+                    f"say GROUP BY TUMBLE({mark.column}, INTERVAL '10' SECOND), with their length",
+                )
+            return
+        name = node.name
+        if isinstance(windows.spec, SessionGap):
+            hint = "sessions of different keys have bounds of their own: group by another column"
+        elif mark is None or windows.end is None:
+            hint = (
+                f"select {WINDOW_END} in the subquery, too, and if it has no GROUP BY the column "
+                "with the time: else nobody knows when a window is complete"
+            )
+        elif mark.column == windows.end:
+            hint = "group by the window in a subquery, before rows are joined or numbered"
+        else:
+            hint = "say GROUP BY in the SELECT that has the windows in FROM"
+        refuse(f"GROUP BY {name}, which is a bound of windows, of these rows", hint)
 
     def _check_cut(self, bound: list[exp.Expr]) -> None:
         if self.cut is None:
@@ -177,11 +217,25 @@ class _Grouping:
         if is_aggregate(node):
             return self._aggregate(node, text, name)
         if isinstance(node, exp.Column):
-            raise InputError(
-                f"SQL: column {node.name!r} is neither in GROUP BY nor in an aggregate",
-                hint=f"group by it, or say any_value({node.name}), max({node.name}), ...",
-            )
+            self._refuse_column(node)
         return None
+
+    def _refuse_column(self, node: exp.Column) -> NoReturn:
+        from holdfast.spark.sqlparser import is_builtin
+
+        session = self.relation.stream.df.sparkSession
+        around = node.find_ancestor(exp.Anonymous)
+        if around is not None and not is_builtin(session, around.name):
+            raise InputError(
+                f"SQL: {around.name} is no aggregate that there is here, and column {node.name!r} in "
+                "it is not in GROUP BY",
+                hint="aggregates of your own are not supported: say count, sum, ... (see docs/sql.md), "
+                "or write a hf.KeyedProcess",
+            )
+        raise InputError(
+            f"SQL: column {node.name!r} is neither in GROUP BY nor in an aggregate",
+            hint=f"group by it, or say any_value({node.name}), max({node.name}), ...",
+        )
 
     def _aggregate(self, node: exp.Expr, text: str, name: str | None) -> str:
         if text not in self.calls:

@@ -15,6 +15,7 @@ from holdfast.sql.refuse import check_arguments, refuse
 from holdfast.sql.relation import (
     Known,
     Relation,
+    Windows,
     filtered,
     free_name,
     must_append,
@@ -44,11 +45,15 @@ _KINDS: dict[tuple[str, str], How] = {
     ("LEFT", "ANTI"): "anti",
     ("", "ANTI"): "anti",
 }
+# The side that need not have a match: its rows may be left out before.
+_OPTIONAL: dict[How, str] = {"left": "r", "semi": "r", "anti": "r", "right": "l"}
 _WIDER = ("tinyint", "smallint", "int", "bigint")
 
 
 def how_of(node: exp.Join) -> How:
     """The kind of a join."""
+    if node.args.get("method"):
+        refuse(f"{str(node.method).upper()} JOIN", "say ON a.k = b.k")
     check_arguments(node, {"this", "side", "kind", "on", "using"})
     words = str(node.side or "").upper(), str(node.kind or "").upper()
     if words not in _KINDS:
@@ -76,7 +81,7 @@ def join(
                 "group by the window in a subquery, and join the results",
             )
     _check_names(left, right)
-    conditions = Conditions(Sides(left, right), exact=how != "inner")
+    conditions = Conditions(Sides(left, right), exact=how != "inner", optional=_OPTIONAL.get(how))
     for name in (using := [each.name for each in node.args.get("using") or ()]):
         conditions.keys.append((_column(left, name), _column(right, name)))
     for condition in conjuncts(node.args.get("on")):
@@ -161,7 +166,16 @@ class _Join:
             between=(f"{lower} ms", f"{upper} ms"),
             how=self.how,
         )
-        return Relation(joined.rows, tuple(self._names()))
+        return Relation(joined.rows, tuple(self._names()), windows=self._windows())
+
+    def _windows(self) -> Windows | None:
+        """The windows of the rows whose time the results have."""
+        windows = (self.right if self.how == "right" else self.left).windows
+        if windows is None:
+            return None
+        kept = self.moved if self.how == "right" else {name: name for _, name in self.ours}
+        start, end = (kept.get(name or "") for name in (windows.start, windows.end))
+        return Windows(windows.spec, start, end)
 
     def _kept(self, relation: Relation) -> list[str]:
         """The columns of a side that are used, and its time."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from holdfast.errors import InputError
+from holdfast.operators.window.spec import WINDOW_END
 from holdfast.sql.aggregates import Inputs
 from holdfast.sql.dialect import name_of, text_of
 from holdfast.sql.expressions import columns_in, whole_number
@@ -21,6 +22,7 @@ from holdfast.sql.relation import (
     must_append,
     projected,
 )
+from holdfast.types import quoted
 
 __all__ = ["bounded", "is_row_number", "ranked"]
 
@@ -48,7 +50,11 @@ def ranked(relation: Relation, items: list[Item], windows: Windows | None) -> Re
             check_scalar(item.node, "SELECT")
             inputs.items[item.name] = text_of(item.node)
     inputs.add_time()
-    keys = [_added(inputs, each, "PARTITION BY") for each in window.args.get("partition_by") or ()]
+    parts = window.args.get("partition_by") or []
+    keys = [_added(inputs, each, "PARTITION BY") for each in parts]
+    end = _end(relation, {text_of(each) for each in parts}, inputs)
+    if end is not None and end not in keys:
+        keys.append(end)
     if not keys:
         keys = [inputs.add(exp.Literal.number(1), _ALL)]
     clause = window.args.get("order")
@@ -60,7 +66,22 @@ def ranked(relation: Relation, items: list[Item], windows: Windows | None) -> Re
         tuple(Known(None, item.name, item.name) for item in items),
         relation.changes,
         windows,
-        rank=Rank(numbers[0].name, tuple(keys), tuple(order)),
+        rank=Rank(numbers[0].name, tuple(keys), tuple(order), end),
+    )
+
+
+def _end(relation: Relation, parts: set[str], inputs: Inputs) -> str | None:
+    """The column with the end of the windows, if rows are numbered in each window."""
+    windows = relation.windows
+    if windows is None or not parts & set(windows.columns):
+        return None
+    if windows.end is not None and (quoted(windows.end) in parts or windows.size_ms is not None):
+        # The start of windows that are all of one length says as much.
+        return inputs.add(exp.column(exp.to_identifier(windows.end, quoted=True)), windows.end)
+    return refuse(
+        "PARTITION BY the start of windows without their end",
+        f"select {WINDOW_END} in the subquery, too, and add it to PARTITION BY: without it nobody "
+        "knows when a window is complete",
     )
 
 
@@ -102,9 +123,8 @@ def bounded(
     keyed = relation.stream.key_by(*rank.keys)
     order = [(name, "desc" if down else "asc") for name, down in rank.order]
     named = rank.name if used else None
-    end = relation.windows.end if relation.windows else None
-    if end in rank.keys and relation.time is not None:
-        result = keyed.top(n, order, rank=named, until=end, output="append")
+    if rank.end is not None and relation.time is not None:
+        result = keyed.top(n, order, rank=named, until=rank.end, output="append")
     else:
         result = keyed.top(n, order, rank=named)
     names = [known for known in relation.names if used or known.column != rank.name]

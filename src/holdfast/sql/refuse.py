@@ -10,7 +10,15 @@ from sqlglot import exp
 from holdfast.errors import InputError
 from holdfast.sql.dialect import WINDOW_TABLES, name_of, text_of
 
-__all__ = ["AGGREGATES", "GENERATORS", "check_arguments", "check_scalar", "refuse"]
+__all__ = [
+    "AGGREGATES",
+    "EXPLODED",
+    "GENERATORS",
+    "check_arguments",
+    "check_scalar",
+    "check_windows",
+    "refuse",
+]
 
 # Spark's own, of its registry of functions.
 _AGGREGATES = """
@@ -33,15 +41,20 @@ _GENERATORS = """
     VARIANT_EXPLODE VARIANT_EXPLODE_OUTER"""
 GENERATORS = frozenset(_GENERATORS.split())
 _WINDOW_PARTS = {f"{name}_{part}" for name in WINDOW_TABLES for part in ("START", "END", "ROWTIME")}
+_SPARKS_WINDOWS = ("WINDOW", "SESSION_WINDOW", "WINDOW_TIME")
 _WINDOWS = {*WINDOW_TABLES, *_WINDOW_PARTS, "PROCTIME", "DESCRIPTOR"}
 
+EXPLODED = (
+    "do it before, of the rows of FROM: hf.sql(..., t=t.transform(lambda df: df.selectExpr('*', "
+    "'explode(x) AS y'))); join streams in a statement of their own first"
+)
 # What clauses are called by those who write them, and what to do instead.
 _CLAUSES = {
     "order": ("ORDER BY", "a stream has no end to sort at: take the first rows with ROW_NUMBER()"),
     "limit": ("LIMIT", "take the first rows of each group with ROW_NUMBER() and WHERE rn <= n"),
     "offset": ("OFFSET", "take the first rows of each group with ROW_NUMBER() and WHERE rn <= n"),
     "fetch": ("FETCH", "take the first rows of each group with ROW_NUMBER() and WHERE rn <= n"),
-    "laterals": ("LATERAL VIEW", "use stream.transform(...) with explode before"),
+    "laterals": ("LATERAL VIEW", EXPLODED),
     "qualify": ("QUALIFY", "put the ROW_NUMBER() into a subquery and say WHERE rn <= n around it"),
     "sort": ("SORT BY", None),
     "distribute": ("DISTRIBUTE BY", None),
@@ -63,7 +76,6 @@ _CLAUSES = {
     "grouping_sets": ("GROUPING SETS", "write a statement for each set and UNION ALL"),
     "all": ("GROUP BY ALL", "name the columns"),
     "by_name": ("UNION BY NAME", "name the columns in the same order in both"),
-    "method": ("NATURAL", "say ON a.k = b.k"),
     "spec": ("a frame (ROWS BETWEEN ...)", "leave it out"),
     "on": ("DISTINCT ON", "use ROW_NUMBER() with WHERE rn = 1"),
 }
@@ -98,7 +110,8 @@ def check_scalar(node: exp.Expr, where: str) -> None:
             refuse(f"the parameter {text_of(each)}", "put the value into the text")
         if isinstance(each, exp.QueryTransform | exp.Command | exp.Lateral):
             refuse(text_of(each))
-        if isinstance(each, exp.Any | exp.All):
+        liked = isinstance(each.parent, exp.Like | exp.ILike)
+        if isinstance(each, exp.Any | exp.All) and not liked:
             refuse(f"{text_of(each)} in {where}", "say bool_or or bool_and, or exists(array, f)")
         _check_function(each, where)
 
@@ -110,17 +123,41 @@ def _check_function(node: exp.Expr, where: str) -> None:
     if name in AGGREGATES or isinstance(node, exp.AggFunc):
         refuse(f"the aggregate {name.lower()} in {where}", "aggregate in a subquery first")
     if name in GENERATORS:
-        refuse(f"{name.lower()}", "use stream.transform(...) with it before")
-    if name in ("WINDOW", "SESSION_WINDOW", "WINDOW_TIME"):
         refuse(
-            f"Spark's {name.lower()}(...)",
-            "say FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
+            f"{name.lower()}",
+            "select what it takes under a name, and do it behind: hf.sql(...).transform(lambda df: "
+            f"df.selectExpr('*', '{name.lower()}(x)'))",
         )
+    if name == "IDENTIFIER":
+        refuse("IDENTIFIER(...)", "name the column")
+    check_windows(node)
     if name in _WINDOWS:
         refuse(
             f"{name} in {where}",
             f"say GROUP BY TUMBLE(ts, INTERVAL '10' SECOND), and the same times in {name}",
         )
+
+
+def check_windows(node: exp.Expr) -> None:
+    """Raise if it is a call of Spark's own windows."""
+    name = name_of(node)
+    if name not in _SPARKS_WINDOWS:
+        return
+    time, *lengths = [text_of(each) for each in node.expressions] or ["ts"]
+    words = [
+        f"INTERVAL {text}" if text.startswith("'") else "INTERVAL '10' SECOND" for text in lengths
+    ]
+    if name == "SESSION_WINDOW":
+        say = f"SESSION({time}, {words[0] if words else 'gap'})"
+    elif len(words) == 2:
+        say = f"HOP({time}, {words[1]}, {words[0]})"
+    else:
+        say = f"TUMBLE({time}, {words[0] if words else 'size'})"
+    kind = say.partition("(")[0]
+    refuse(
+        f"Spark's {name.lower()}(...)",
+        f"say GROUP BY {say}, and in SELECT {kind}_START and {kind}_END with the same arguments",
+    )
 
 
 def _refuse_window(node: exp.Window, where: str) -> NoReturn:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from holdfast.changes import Kind
 from holdfast.errors import InputError
-from holdfast.operators.window.spec import WINDOW_END, WINDOW_START, WindowSpec
+from holdfast.operators.window.spec import (
+    WINDOW_END,
+    WINDOW_START,
+    Sliding,
+    Tumbling,
+    WindowSpec,
+)
 from holdfast.sql.refuse import refuse
 from holdfast.stream import Branch, Output, ResultStream, Rows, Stream
 from holdfast.types import quoted
@@ -16,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "Changes",
     "Cut",
     "Known",
     "Rank",
@@ -29,9 +35,6 @@ __all__ = [
     "projected",
     "table",
 ]
-
-Changes = Literal["append", "update", "retract"]
-"""What a row says: something new; the new values of a key; or, with ``change``, what comes and goes."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,17 @@ class Windows:
     end: str | None
     """The columns with their bounds."""
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that there are, quoted, and which bound each has."""
+        bounds = ((self.start, WINDOW_START), (self.end, WINDOW_END))
+        return {quoted(name): bound for name, bound in bounds if name is not None}
+
+    @property
+    def size_ms(self) -> int | None:
+        """How long each is; None if that differs."""
+        return self.spec.size_ms if isinstance(self.spec, Tumbling | Sliding) else None
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -70,6 +84,8 @@ class Rank:
     name: str
     keys: tuple[str, ...]
     order: tuple[tuple[str, bool], ...]
+    end: str | None = None
+    """Which of the keys is the end of the rows' window."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,7 @@ class Relation:
 
     stream: Stream
     names: tuple[Known, ...]
-    changes: Changes = "append"
+    changes: Kind = "append"
     windows: Windows | None = None
     cut: Cut | None = None
     rank: Rank | None = None
@@ -184,10 +200,18 @@ def filtered(stream: Stream, condition: str) -> Stream:
 def _tried(stream: Stream, step: Callable[[DataFrame], DataFrame]) -> Stream:
     from pyspark.errors import PySparkException
 
+    from holdfast.spark.sqlparser import aggregates_rows
+
     try:
+        if aggregates_rows(step(stream.df)):
+            # It is none of those that are known by name. Of results it would be of one epoch's.
+            refuse(
+                "an aggregate of your own",
+                "say count, sum, ... (see docs/sql.md), or write a hf.KeyedProcess",
+            )
         return stream.then(step)
     except PySparkException as error:
-        words = str(error).split("\n\n")[0].split("; line")[0].strip()
+        words = str(error).strip().split("\n")[0].split("; line")[0]
         raise InputError(f"SQL: Spark can't read a part of the statement: {words}") from None
 
 
@@ -201,7 +225,7 @@ def table(name: str, rows: Rows) -> Relation:
     stream = rows.rows
     stream.must_stream()
     known = tuple(Known(name, column, column) for column in stream.df.columns)
-    changes: Changes = "append"
+    changes: Kind = "append"
     for branch in stream.branches:
         if isinstance(branch.origin, Output) and not branch.origin.name:
             found = changes_of(branch.origin.of)
@@ -209,21 +233,9 @@ def table(name: str, rows: Rows) -> Relation:
     return Relation(stream, known, changes, windows=_windows(stream))
 
 
-def changes_of(result: ResultStream) -> Changes:
+def changes_of(result: ResultStream) -> Kind:
     """What the rows of an operator's results say."""
-    from holdfast.keyed import AggregatedStream
-    from holdfast.tops import TopStream
-    from holdfast.windows import WindowResultStream
-
-    if isinstance(result, AggregatedStream):
-        return "update"
-    if isinstance(result, TopStream):
-        return result.output
-    if isinstance(result, WindowResultStream):
-        windows = result.windows
-        again = windows.trigger.is_early or (windows.trigger.late and windows.source.lateness_ms)
-        return "update" if windows.output == "append" and again else windows.output
-    return "append"
+    return result.puts_out.kind
 
 
 def _windows(stream: Stream) -> Windows | None:

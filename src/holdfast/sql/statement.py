@@ -13,7 +13,14 @@ from holdfast.sql.expressions import columns_in, conjuncts, output_name, resolve
 from holdfast.sql.grouping import Item, group, groups_rows
 from holdfast.sql.joining import how_of, join
 from holdfast.sql.ranking import bounded, is_row_number, ranked
-from holdfast.sql.refuse import check_arguments, check_scalar, refuse
+from holdfast.sql.reading import check_reading
+from holdfast.sql.refuse import (
+    EXPLODED,
+    check_arguments,
+    check_scalar,
+    check_windows,
+    refuse,
+)
 from holdfast.sql.relation import (
     Known,
     Relation,
@@ -39,6 +46,8 @@ def run(statement: str, tables: Mapping[str, Rows]) -> Stream | ResultStream:
     relation = _query(tree, {name.lower(): table(name, rows) for name, rows in tables.items()})
     if relation.rank is not None:
         must_append(relation, "a statement")
+    # Behind what is refused by name, which says more.
+    check_reading(statement, tree, relation.stream.df.sparkSession)
     branch = relation.stream.branches[0]
     whole = len(relation.stream.branches) == 1 and not branch.steps
     if whole and isinstance(branch.origin, Output) and not branch.origin.name:
@@ -55,6 +64,9 @@ def _query(node: exp.Expr, tables: Tables) -> Relation:
     if isinstance(node, exp.Select):
         return _select(node, _with(node, tables))
     name = type(node).__name__.upper()
+    if isinstance(node, exp.Intersect | exp.Except):
+        kind = "LEFT SEMI" if isinstance(node, exp.Intersect) else "LEFT ANTI"
+        refuse(name, f"say SELECT DISTINCT with a {kind} JOIN on all columns, within a time bound")
     if isinstance(node, exp.Command):
         name = str(node.this).upper()
     return refuse(name, "write a SELECT; where rows go is said with write_to(...)")
@@ -99,7 +111,17 @@ def _union(node: exp.Union, tables: Tables) -> Relation:
     if _time(ours) != _time(theirs):
         # Rows of which some don't say when they happened have no time.
         ours, theirs = _without_time(ours), _without_time(theirs)
-    return Relation(ours.union(theirs), left.names, left.changes)
+    return Relation(ours.union(theirs), left.names, left.changes, _windows_of_both(left, right))
+
+
+def _windows_of_both(left: Relation, right: Relation) -> Windows | None:
+    """The windows of the rows, if those of both sides are alike and in the same columns."""
+    ours, theirs = left.windows, right.windows
+    if ours is None or theirs is None or ours.spec != theirs.spec:
+        return None
+    names = {r.column: ours.column for ours, r in zip(left.names, right.names, strict=True)}
+    moved = [None if name is None else names.get(name) for name in (theirs.start, theirs.end)]
+    return ours if moved == [ours.start, ours.end] else None
 
 
 def _time(stream: Stream) -> str | None:
@@ -113,6 +135,8 @@ def _without_time(stream: Stream) -> Stream:
 def _select(select: exp.Select, tables: Tables) -> Relation:
     known = {"expressions", "from", "joins", "where", "group", "having", "distinct", "with"}
     check_arguments(select, known)
+    for each in () if (clause := select.args.get("group")) is None else clause.walk():
+        check_windows(each)  # Before columns of SELECT, which may be of such windows.
     relation = _filtered_rows(select, tables)
     grouped = groups_rows(select)
     if relation.cut is not None and not grouped:
@@ -190,7 +214,7 @@ def _source(node: exp.Expr, tables: Tables) -> Relation:
         relation = _query(node.this, _with(node, tables))
         return relation.called(node.alias or None, columns)
     if isinstance(node, exp.Lateral):
-        refuse("LATERAL", "use stream.transform(...) before")
+        refuse("LATERAL", EXPLODED)
     if not isinstance(node, exp.Table):
         refuse(f"{type(node).__name__.upper()} in FROM", "select from a stream")
     check_arguments(node, {"this", "alias", "joins"})
@@ -208,6 +232,11 @@ def _cut(call: exp.Anonymous, tables: Tables) -> Relation:
     if name_of(call) not in WINDOW_TABLES:
         refuse(f"the table function {text_of(call)}", "there are TUMBLE, HOP and SESSION")
     first = call.expressions[0] if call.expressions else None
+    if isinstance(first, exp.Window) and isinstance(first.this, exp.Query):
+        refuse(
+            f"a subquery in {name_of(call)}",
+            f"give it a name in WITH t AS (...), and say {name_of(call)}(TABLE t, ...)",
+        )
     if not isinstance(first, exp.Window) or not isinstance(first.this, exp.Table):
         raise InputError(
             f"SQL: {name_of(call)} names no table",

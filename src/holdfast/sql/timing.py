@@ -26,8 +26,8 @@ __all__ = ["cut_table", "grouped_window", "spread", "window_part"]
 
 _SHAPES = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
-    "HOP": "HOP(TABLE t, DESCRIPTOR(ts), slide INTERVAL '2' SECOND, size INTERVAL '10' SECOND)",
-    "SESSION": "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), gap INTERVAL '10' SECOND)",
+    "HOP": "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '10' SECOND)",
+    "SESSION": "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
 }
 
 
