@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast.spark.says_how import GROUPED, SaysHow
 from holdfast.stream import ResultStream, Stream
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ __all__ = ["GroupedStream", "TransformedStream"]
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedStream:
+class GroupedStream(SaysHow):
     """Rows grouped by columns."""
 
+    _how = GROUPED
     source: Stream
     keys: tuple[str | Column, ...]
 

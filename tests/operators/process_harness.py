@@ -30,6 +30,7 @@ from holdfast.state.local import write_local
 from holdfast.state.merge import merge_runs, merged_schema
 from holdfast.state.run import Run
 from holdfast.state.schema import HASH, TableSchema
+from holdfast.state.text import python_rows, text_array
 from holdfast.state.version import Change, Version
 from holdfast.state.view import TableView
 from holdfast.storage import MemoryStorage
@@ -59,7 +60,7 @@ class _Rows(StageWriter):
         self.rows: list[Any] = []
 
     def write(self, table: pa.Table) -> None:
-        self.rows += table.to_pylist()
+        self.rows += python_rows(table)
 
     def close(self) -> StagedOutput:
         self.kept += self.rows
@@ -248,7 +249,7 @@ class Harness:
         view = TableView(
             self.schemas[table], [(opener.open(s.run), s.range) for s in segments], clock
         )
-        return [row for piece in view.scan() for row in piece.to_pylist()]
+        return [row for piece in view.scan() for row in python_rows(piece)]
 
     def _batch(
         self,
@@ -279,6 +280,6 @@ class Harness:
                 values = [None] * count + [row[place] for row in control]
             else:
                 values = given[field_.name] + [None] * extra
-            arrays.append(pa.array(values, kind))
+            arrays.append(text_array(values, kind))
             fields.append(pa.field(field_.name, kind))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

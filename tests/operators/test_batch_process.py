@@ -133,7 +133,7 @@ class Wrong(hf.BatchProcess):
     [
         ("nothing", "returned str, not a BatchResult"),
         (hf.BatchResult({"n": [1, 2]}), "state 'n' has 2 values for 1 keys"),
-        (hf.BatchResult({"n": ["x"]}), "state 'n' should be bigint"),
+        (hf.BatchResult({"n": ["x"]}), "Wrong.process, in epoch 0: state 'n' should be bigint"),
         (hf.BatchResult({"m": [1]}), r"state \['m'\], which it doesn't declare"),
         (hf.BatchResult({}, {"who": ["a"]}), r"columns \['who'\], not \['user'\]"),
     ],
@@ -141,6 +141,19 @@ class Wrong(hf.BatchProcess):
 def test_what_is_wrong_with_a_result_is_said(result: object, message: str) -> None:
     with pytest.raises(hf.ProcessingError, match=message):
         Runner(Wrong(result)).run([("a", 1)])
+
+
+def test_whole_numbers_are_decimals_too() -> None:
+    class Money(hf.BatchProcess):
+        output = "total decimal(10,2)"
+        total = hf.ValueState("decimal(10,2)")
+
+        def process(self, batch: hf.KeyedBatch) -> hf.BatchResult:
+            n = np.arange(batch.keys.num_rows) + 3
+            return hf.BatchResult({"total": n}, {"total": n})
+
+    out = Runner(Money()).run([("a", 1)]).output
+    assert list(map(str, out["total"].to_pylist())) == ["3.00"]
 
 
 def test_only_value_states_are_columns() -> None:

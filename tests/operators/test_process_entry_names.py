@@ -44,6 +44,7 @@ def one_entry(kind: str, first: Any, second: Any, folder: Path) -> list[list[Any
 
 NAMES: list[tuple[str, Any, Any]] = [
     ("string", "é", "é"),
+    ("string", "not UTF-8: \udcff", "not UTF-8: \udcff"),
     ("long", 5, np.int64(5)),
     ("int", None, None),
     ("float", 0.1, np.float32(0.1)),
@@ -56,6 +57,7 @@ NAMES: list[tuple[str, Any, Any]] = [
     ("binary", b"x", bytearray(b"x")),
     ("struct<a:int,b:string>", (1, "x"), {"b": "x", "a": 1}),
     ("struct<a:int,b:string>", {"a": 1}, row_class(("a", "b"))(1, None)),
+    ("struct<a:int,b:string>", (1, "é\udcff"), {"b": "é\udcff", "a": 1}),
     ("struct<a:double>", (float("nan"),), (float("nan"),)),
 ]
 

@@ -162,7 +162,7 @@ def test_a_process_must_say_what_it_puts_out(tmp_path: Path) -> None:
 def test_a_row_that_does_not_fit_the_output(row: Any, problem: str, tmp_path: Path) -> None:
     error = failure(lambda p, c: [("fine", 1), row], tmp_path)
     assert isinstance(error, ProcessingError)
-    assert "key (k='it', n=3)" in error.message
+    assert error.message.startswith("Bad put out a row for key (k='it', n=3) in epoch 1 that")
     assert re.search(problem, error.message), error.message
     assert error.hint == "the output is declared as s string, n bigint"
 

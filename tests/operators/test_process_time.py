@@ -10,9 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import holdfast as hf
 from holdfast.checkpoint.time import Watermark
+from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.process.declare import ListState, MapState, ValueState
 from holdfast.operators.process.keyed import KeyedProcess, from_ms, to_ms
+from holdfast.testing import ProcessorTester
 from tests.operators.everything import at
 from tests.operators.process_harness import HASHES, Harness
 
@@ -287,3 +290,63 @@ def test_times_as_numbers_and_datetimes() -> None:
     assert from_ms(to_ms(datetime(2026, 2, 3, 4, 5, 6, 7000))) == datetime(
         2026, 2, 3, 4, 5, 6, 7000, tzinfo=utc
     )
+
+
+class Steps(hf.KeyedProcess):
+    """Counts down, a timer each hour; what it has seen lives for an hour of event time."""
+
+    output = "user string, what string"
+    left = hf.ValueState("long", default=0)
+    seen = hf.ListState("long", ttl="1 hour", ttl_clock="event")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[Any]:
+        self.left.value = rows[-1].n
+        self.seen.append(self.left.value)
+        ctx.timers.set(rows[-1].at + HOUR)
+        ctx.timers.set(ctx.processing_time + HOUR, "processing")
+        yield key.user, f"{ctx.input_ended} {ctx.watermark}"
+
+    def on_timer(self, key: Any, when: datetime, ctx: Any) -> Iterator[Any]:
+        self.left.value -= 1
+        self.seen.append(self.left.value)
+        yield key.user, f"{when:%H} {list(self.seen)} {ctx.input_ended} {ctx.watermark:%Y}"
+        if self.left.value:
+            ctx.timers.set(when + HOUR)
+
+
+HOUR = timedelta(hours=1)
+MIDNIGHT = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def steps(n: int) -> ProcessorTester:
+    tester = ProcessorTester(
+        Steps(), columns="user string, n long, at timestamp", keys="user", event_time="at"
+    )
+    tester.process([("ann", n, MIDNIGHT)])
+    tester.set_time(watermark=MIDNIGHT)
+    tester.process([("bob", 1, MIDNIGHT + HOUR)])
+    return tester
+
+
+def test_when_input_ends_timers_fire_and_those_that_they_set() -> None:
+    tester = steps(3)
+    assert [row["what"] for row in tester.end()] == [
+        "01 [3, 2] True 9999",
+        "02 [1, 0] True 9999",
+        "02 [3, 2, 1] True 9999",
+        "03 [3, 2, 1, 0] True 9999",
+    ]
+    assert tester.timers("ann") == tester.timers("bob") == []
+    assert len(tester.timers("ann", clock="processing")) == 1, "processing time has not ended"
+    with pytest.raises(InputError, match="input has ended"):
+        tester.process([("ann", 1, MIDNIGHT)])
+    with pytest.raises(InputError, match="input has ended"):
+        tester.advance(watermark=MIDNIGHT + 2 * HOUR)
+
+
+def test_a_timer_that_is_always_set_again_ends_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.operators.process.operator._MOST_ROUNDS", 20)
+    tester = steps(21)
+    with pytest.raises(ProcessingError, match=r"timers of 'process' .* 20 times.*ctx.input_ended"):
+        tester.end()
+    assert len(steps(20).end()) == 21

@@ -191,6 +191,25 @@ class Alarms(Both):
         yield {"id": key[0], "what": f"fired {second} ({key.id}) at {mark}, nr {n}: {listed}"}
 
 
+class Dawn(Both):
+    """Event-time timers around 1970, which is where Spark's watermark begins."""
+
+    output = "id string, what string"
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+
+    def each(self, key: Any, rows: list[dict[str, Any]], times: Any) -> Iterator[dict[str, Any]]:
+        for row in rows:
+            for ms in row["set"]:
+                self.handle.registerTimer(int(ms))
+        values = [int(row["v"]) for row in rows]
+        yield {"id": key[0], "what": f"rows {values} at {times.getCurrentWatermarkInMs()}"}
+
+    def fired(self, key: Any, ms: int, times: Any) -> Iterator[dict[str, Any]]:
+        yield {"id": key[0], "what": f"fired {ms} at {times.getCurrentWatermarkInMs()}"}
+
+
 class Chain(Both):
     """A timer that sets the next one, up to the key's end."""
 
@@ -365,6 +384,30 @@ class Composite(Both):
             self.others.updateValue(name, (v + (found[0] if found else 0), None))
         others = sorted(self.others.iterator(), key=repr)
         yield {"key": repr(tuple(key)), "n": n + len(rows), "others": repr(others)}
+
+
+class Placed(Both):
+    """Keys that are structs: as they come with rows, and as they come back with timers."""
+
+    output = "key string, what string, n long"
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.n = handle.getValueState("n", "n long")
+        self.seen = handle.getListState("seen", "v long")
+
+    def each(self, key: Any, rows: list[dict[str, Any]], times: Any) -> Iterator[dict[str, Any]]:
+        (n,) = self.n.get() or (0,)
+        self.n.update((n + len(rows),))
+        for row in rows:
+            self.seen.appendValue((int(row["v"]),))
+        self.handle.registerTimer(BASE_MS + 5000 * (n + 1))
+        seen = [v for (v,) in self.seen.get()]
+        yield {"key": repr(tuple(key)), "what": repr(seen), "n": n + len(rows)}
+
+    def fired(self, key: Any, ms: int, times: Any) -> Iterator[dict[str, Any]]:
+        (n,) = self.n.get() or (0,)
+        yield {"key": repr(tuple(key)), "what": f"fired {ms - BASE_MS}", "n": n}
 
 
 class Point(NamedTuple):

@@ -96,9 +96,9 @@ def spark_batches(spark: SparkSession, case: Case, folder: Path, checkpoint: Pat
         with _ended(query, done):
             done.wait(120)
         query.stop()
-    else:
-        query.awaitTermination()
-    return {number: rows for number, rows in found.items() if number <= last}
+        return {number: rows for number, rows in found.items() if number <= last}
+    query.awaitTermination()
+    return found
 
 
 @contextmanager
@@ -141,8 +141,21 @@ def holdfast_batches(
     )
     for _ in range(len(case.epochs) - done):
         assert query.step()
+    if case.time_mode.lower() != "processingtime":
+        while query.step():
+            pass
     query.stop()
-    return {number: found.get(number, []) for number in range(done, len(case.epochs))}
+    return {number: [] for number in range(done, len(case.epochs))} | found
+
+
+def assert_same(ours: Batches, theirs: Batches, case: Case) -> None:
+    """Every batch of input, and all that came out behind it, where either may pass over numbers."""
+    last = len(case.epochs) - 1
+    assert {n for n in ours if n <= last} == {n for n in theirs if n <= last}
+    for number in sorted(ours):
+        assert number > last or ours[number] == theirs[number], f"batch {number}"
+    behind = [[made[n] for n in sorted(made) if n > last and made[n]] for made in (ours, theirs)]
+    assert behind[0] == behind[1]
 
 
 def _texts(batch: DataFrame) -> list[str]:

@@ -47,7 +47,7 @@ AGGREGATES = {
 
 def program(spark: SparkSession, work: Path, keys: Any, aggregates: Any) -> hf.Pipeline:
     kept = hf.stream(stream(spark, work)).key_by(*keys).aggregate(**aggregates)
-    return kept.write_to(hf.sinks.parquet(str(work / "out")))
+    return kept.write_to(hf.sinks.parquet(str(work / "out"), epoch_column="epoch"))
 
 
 def go_on(pipeline: hf.Pipeline, work: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import holdfast as hf
@@ -240,6 +241,48 @@ def test_show_tells_of_every_variable(spark: SparkSession, tmp_path: Path) -> No
     ]
     total = found["transformWithState(), ValueState total"]
     assert (total.columns[1], total.rows) == ("value: n: bigint, label: string", 2)
+
+
+class Purging(StatefulProcessor):
+    """Declares a list that it no longer wants, and deletes it, and another that it never had."""
+
+    def init(self, handle: Any) -> None:
+        self.n = handle.getValueState("n", "n long")
+        self.gone = handle.getListState("gone", "item string")
+        handle.deleteIfExists("gone")
+        handle.deleteIfExists("never")
+
+    def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Iterator[Row]:
+        (n,) = self.n.get() or (0,)
+        self.n.update((n + len(list(rows)),))
+        yield Row(word=str(key[0]), size=n, what="")
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_variable_that_init_deletes_and_a_struct_as_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    add_words(tmp_path, [("a", 1), ("a", None), (None, None), ("a", 1)])
+
+    def processed(rows: Any) -> Any:
+        places = rows.select(F.struct("word", "size").alias("place"))
+        return places.groupBy("place").transformWithState(Purging(), OUTPUT, "append", "None")
+
+    old = run_spark(processed(stream(spark, tmp_path)), tmp_path, mode="append")
+    pipeline = processed(hf.stream(stream(spark, tmp_path))).write_to(
+        hf.sinks.parquet(str(tmp_path / "out"))
+    )
+    adopted = adopt(pipeline, "moved", tmp_path / "ck", old)
+    assert adopted.rows == {"process.values": 3}
+    add_words(tmp_path, [("a", 1), (None, None), ("b", 1)])
+    told = {(r.word, r.size) for r in go_on(pipeline, tmp_path, 0)}
+    assert told == {
+        ("{'word': 'a', 'size': 1}", 2),
+        ("{'word': None, 'size': None}", 1),
+        ("{'word': 'b', 'size': 1}", 0),
+    }
 
 
 def test_the_unchanged_processor_goes_on(spark: SparkSession, tmp_path: Path) -> None:

@@ -109,6 +109,29 @@ def test_locations_that_hold_no_query(spark: SparkSession, work: Path, tmp_path:
     assert not (tmp_path / "ck").exists()
 
 
+def test_what_spark_cannot_read_is_told_with_its_cause(
+    spark: SparkSession, work: Path, tmp_path: Path
+) -> None:
+    """A newer Spark helps only where Spark says so."""
+    program = moved(spark, work)
+    copy = shutil.copytree(work / "old", tmp_path / "newer")
+    for path in (copy / "state/0/_metadata").rglob("*"):
+        path.unlink() if path.suffix == ".crc" else path.write_bytes(b"v9\n{}")
+    with pytest.raises(hf.ConfigurationError, match="encountered v9") as refused:
+        adopt(program, "moved", tmp_path / "ck", copy)
+    assert "at least as new" in str(refused.value)
+    copy = shutil.copytree(work / "old", tmp_path / "without")
+    shutil.rmtree(copy / "state/0/0/_metadata")
+    with pytest.raises(hf.ConfigurationError, match="schema") as refused:
+        adopt(program, "moved", tmp_path / "ck", copy)
+    assert "at least as new" not in str(refused.value)
+    assert "another batch" in str(refused.value)
+    copy = shutil.copytree(work / "old", tmp_path / "part")
+    shutil.rmtree(copy / "state/0/1/SSTs")
+    with pytest.raises(hf.ProcessingError, match="because: "):
+        adopt(program, "moved", tmp_path / "ck", copy)
+
+
 def test_a_query_that_still_runs(
     spark: SparkSession, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

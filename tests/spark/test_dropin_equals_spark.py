@@ -13,7 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark import dropin_processors as processors
-from tests.spark.dropin_support import PROTOBUF, Case, holdfast_batches, spark_batches
+from tests.spark.dropin_support import (
+    PROTOBUF,
+    Case,
+    assert_same,
+    holdfast_batches,
+    spark_batches,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -57,8 +63,7 @@ def compare(spark: SparkSession, case: Case, work: Path) -> None:
     theirs = spark_batches(spark, case, work / "in", work / "spark")
     ours = holdfast_batches(spark, case, work / "in", work / "holdfast")
     assert any(theirs.values())
-    for number, rows in theirs.items():
-        assert ours[number] == rows, f"batch {number}"
+    assert_same(ours, theirs, case)
 
 
 @FORMS
@@ -98,6 +103,29 @@ def test_event_time_timers(spark: SparkSession, tmp_path: Path, pandas: bool) ->
         processors.Alarms,
         pandas,
         columns="id string, ts timestamp, v long, set array<int>",
+        epochs=rows,
+        time_mode="eventTime",
+        watermark=("ts", "5 seconds"),
+    )
+    compare(spark, case, tmp_path)
+
+
+@FORMS
+def test_timers_before_there_is_a_watermark(
+    spark: SparkSession, tmp_path: Path, pandas: bool
+) -> None:
+    """The first epochs are told that it is 0: what is due by then fires, and what is as old is late."""
+    in_1960 = second(-2_000_000_000)
+    rows = [
+        [("a", None, 1, [-6_000, 0, 6_000]), ("b", None, 2, [0]), ("e", in_1960, 3, [0])],
+        [("a", None, 4, [0, 1]), ("b", second(0), 5, [6_000]), ("c", in_1960, 6, [])],
+        [("a", None, 7, [0, 1]), ("c", second(9), 8, [-1])],
+        [("c", second(10), 9, [2])],
+    ]
+    case = case_of(
+        processors.Dawn,
+        pandas,
+        columns="id string, ts timestamp, v long, set array<long>",
         epochs=rows,
         time_mode="eventTime",
         watermark=("ts", "5 seconds"),
@@ -179,6 +207,33 @@ def test_composite_keys_and_nulls(spark: SparkSession, tmp_path: Path, pandas: b
 
 
 @FORMS
+def test_keys_that_are_structs(spark: SparkSession, tmp_path: Path, pandas: bool) -> None:
+    """A null struct, a struct of nulls and one with a null among its fields are three keys."""
+
+    def place(x: int | None, f: float | None, day: date | None = None) -> dict[str, Any]:
+        return {"x": x, "at": None if f is None else {"f": f, "day": day}}
+
+    first, day = place(1, 0.5), date(2024, 2, 29)
+    rows = [
+        [(first, second(1), 1), (None, second(1), 2), (place(None, None), second(1), 3)],
+        [(first, second(3), 4), (place(1, None), second(3), 5), (None, second(3), 6)],
+        [(place(1, 0.5, day), second(20), 7), (place(2, 0.0), second(20), 8)],
+        [(place(2, 0.0), second(40), 9), (place(None, None), second(40), 10)],
+        [(first, second(50), 11), (None, second(50), 12)],
+    ]
+    case = case_of(
+        processors.Placed,
+        pandas,
+        columns="p struct<x:int,at:struct<f:double,day:date>>, ts timestamp, v long",
+        keys=("p",),
+        epochs=rows,
+        time_mode="EventTime",
+        watermark=("ts", "0 seconds"),
+    )
+    compare(spark, case, tmp_path)
+
+
+@FORMS
 def test_values_of_numpy_and_pandas(spark: SparkSession, tmp_path: Path, pandas: bool) -> None:
     compare(spark, case_of(processors.Foreign, pandas), tmp_path)
 
@@ -212,9 +267,9 @@ def test_a_schema_that_evolves(spark: SparkSession, tmp_path: Path, pandas: bool
     first.write(tmp_path / "in")
     theirs = spark_batches(spark, first, tmp_path / "in", tmp_path / "spark")
     ours = holdfast_batches(spark, first, tmp_path / "in", tmp_path / "holdfast")
-    assert ours == theirs
+    assert_same(ours, theirs, first)
     then.write(tmp_path / "in")
     theirs = spark_batches(spark, then, tmp_path / "in", tmp_path / "spark")
     ours = holdfast_batches(spark, then, tmp_path / "in", tmp_path / "holdfast", done=2)
     assert set(theirs) == {2, 3}
-    assert ours == theirs
+    assert_same(ours, theirs, then)

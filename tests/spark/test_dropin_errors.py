@@ -138,6 +138,41 @@ def test_what_rows_may_not_do(mode: str, act: Action, text: str, condition: str 
     assert str(cause) in str(caught.value)
 
 
+class Strict(StatefulProcessor):
+    """Fields that are declared never to be null."""
+
+    def __init__(self, act: Action) -> None:
+        self.act = act
+
+    def init(self, handle: Any) -> None:
+        fields = [StructField("n", LongType(), nullable=False), StructField("m", LongType())]
+        self.value = handle.getValueState("v", StructType(fields))
+        self.items = handle.getListState("l", "n long NOT NULL")
+        self.entries = handle.getMapState("m", "k string not null", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        self.act(self)
+        yield Row(said="done")
+
+
+def test_fields_that_are_never_null_are_held_to_it() -> None:
+    def fine(strict: Any) -> None:
+        strict.value.update((1, None))
+        strict.items.put([(1,)])
+        strict.entries.updateValue(("a",), (None,))
+
+    assert run(Strict(fine)) == ["done"]  # type: ignore[arg-type]
+    broken: list[tuple[Action, str]] = [
+        (lambda s: s.value.update((None, 1)), "field 'n' of state 'v'"),
+        (lambda s: s.items.appendValue((None,)), "field 'n' of state 'l'"),
+        (lambda s: s.items.put([(1,), (None,)]), "field 'n' of state 'l'"),
+        (lambda s: s.entries.updateValue((None,), (1,)), "field 'k' of state 'm'"),
+    ]
+    for act, where in broken:
+        with pytest.raises(ProcessingError, match=f"{where} is declared never to be null"):
+            run(Strict(act))  # type: ignore[arg-type]
+
+
 NOTHING: list[Action] = [
     lambda p: p.value.update(None),
     lambda p: p.items.put(None),
@@ -213,9 +248,10 @@ def test_a_processor_that_raises_is_shown_with_its_own_traceback() -> None:
 
 OUTPUTS: list[tuple[Any, str]] = [
     (Row("x"), "is no Row with names"),
-    (("x",), r"\('x',\) \(tuple\) for key \(id='a'\), which is no Row"),
+    (("x",), r"Wrong put out \('x',\) \(tuple\) for key \(id='a'\) in epoch 0, which is no Row"),
     ({"said": "x"}, "which is no Row"),
     (Row(said=5), r"field 'said' should be string, but is 5 \(int\)"),
+    (Row(said=5), r"Wrong put out a row for key \(id='a'\) in epoch 0 that doesn't fit its output"),
 ]
 
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from holdfast.errors import ProcessingError
 from holdfast.operators.base import Clock, Place
 from holdfast.operators.process.operator import ProcessOperator
 from holdfast.operators.process.program import Chunk
@@ -50,7 +53,9 @@ def test_rows_are_those_of_their_key_wherever_blocks_end(sizes: list[int], block
     chunk, parts = chunk_of(sizes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_form, "_BLOCK", block)
-        given_rows = [[row.v for row in rows] for rows in RowForm(OUTPUT, "UTC").inputs(chunk)]
+        given_rows = [
+            [row.v for row in rows] for rows in RowForm(OUTPUT, "UTC", None, 0).inputs(chunk)
+        ]
     assert given_rows == parts
 
 
@@ -61,7 +66,8 @@ def test_rows_that_are_not_read_are_not_given_to_the_next_key(sizes: list[int]) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_form, "_BLOCK", 3)
         firsts = [
-            next((row.v for row in rows), None) for rows in RowForm(OUTPUT, "UTC").inputs(chunk)
+            next((row.v for row in rows), None)
+            for rows in RowForm(OUTPUT, "UTC", None, 0).inputs(chunk)
         ]
     assert firsts == [part[0] if part else None for part in parts]
 
@@ -70,7 +76,9 @@ def test_rows_that_are_not_read_are_not_given_to_the_next_key(sizes: list[int]) 
 @settings(max_examples=60)
 def test_frames_have_a_limited_number_of_rows(sizes: list[int], most: int) -> None:
     chunk, parts = chunk_of(sizes)
-    for frames, part in zip(FrameForm(OUTPUT, "UTC", most).inputs(chunk), parts, strict=True):
+    for frames, part in zip(
+        FrameForm(OUTPUT, "UTC", most, None, 0).inputs(chunk), parts, strict=True
+    ):
         given_frames = list(frames)
         assert [v for frame in given_frames for v in frame["v"]] == part
         assert all(0 < len(frame) <= most for frame in given_frames)
@@ -140,4 +148,50 @@ def test_an_event_time_that_is_put_out_must_be_after_the_watermark() -> None:
     assert emit(61) == 1
     with pytest.raises(PySparkRuntimeError) as caught:
         emit(60)
+    assert "Emits in epoch 0" in str(caught.value)
     assert caught.value.getCondition() == "EMITTING_ROWS_OLDER_THAN_WATERMARK_NOT_ALLOWED"
+
+
+class Priced(StatefulProcessor):
+    """Puts out one frame, whatever comes."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        list(rows)
+        yield pd.DataFrame({"price": self.values})
+
+    def tester(self) -> ProcessorTester:
+        return ProcessorTester(
+            self, columns="id string", keys="id", output="price decimal(10,2)", pandas=True
+        )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.array([1, 2]), ["1.00", "2.00"]),
+        (np.array([3], np.int8), ["3.00"]),
+        ([1, None], ["1.00", None]),
+        (pd.array([4, None], "Int64"), ["4.00", None]),
+        ([Decimal("1.5")], ["1.50"]),
+    ],
+)
+def test_whole_numbers_are_decimals_too(values: Any, expected: list[str | None]) -> None:
+    out = Priced(values).tester().process([("a",)])
+    assert [None if row["price"] is None else str(row["price"]) for row in out] == expected
+
+
+@pytest.mark.parametrize("values", [np.array([1.5]), np.array([10**9]), ["x"]])
+def test_what_is_no_such_decimal_is_told_with_processor_key_and_epoch(values: Any) -> None:
+    tester = Priced(values).tester()
+    tester.epoch = 6
+    with pytest.raises(ProcessingError) as caught:
+        tester.process([("a",)])
+    assert "Priced put out a DataFrame for key (id='a') in epoch 7" in str(caught.value)
+    assert "column 'price' should be decimal(10,2)" in str(caught.value)
+    assert "bytestring" not in str(caught.value)

@@ -192,6 +192,8 @@ def test_arguments_are_checked_where_they_are_written(spark: SparkSession, tmp_p
         grouped.transformWithState(cast(Any, object()), "n long", "Append", "None")
     with pytest.raises(InputError, match="names column 'nope'"):
         transform(hf.stream(df).groupBy("nope"), Counted())
+    with pytest.raises(InputError, match=r"Counted needs keys, and groupBy\(\) names no column"):
+        transform(hf.stream(df).groupBy(), Counted())
     with pytest.raises(InputError, match=r"field 'n'.*no type 'strange'"):
         transform(grouped, Counted(), outputStructType="n strange")
     seeds = spark.createDataFrame([(1, 2)], "id int, n long")
@@ -199,6 +201,24 @@ def test_arguments_are_checked_where_they_are_written(spark: SparkSession, tmp_p
         transform(grouped, Counted(), initialState=seeds.groupBy("id"))
     with pytest.raises(InputError, match="no grouped batch DataFrame"):
         transform(grouped, Counted(), initialState=df.groupBy("id"))
+
+
+def test_fields_that_are_never_null_are_refused_where_spark_refuses_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    class Strict(Counted):
+        def init(self, handle: Any) -> None:
+            super().init(handle)
+            handle.getValueState("strict", "n long NOT NULL")
+
+    put(tmp_path / "in", 0, ("a", 1))
+    session = spark.newSession()
+    assert transform(hf.stream(stream_of(session, tmp_path / "in")).groupBy("id"), Strict())
+    session.conf.set("spark.sql.streaming.stateStore.encodingFormat", "avro")
+    with pytest.raises(spark_errors.PySparkRuntimeError) as caught:
+        transform(hf.stream(stream_of(session, tmp_path / "in")).groupBy("id"), Strict())
+    assert caught.value.getCondition() == "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE"
+    assert "strict" in str(caught.value)
 
 
 def test_the_watermark_of_the_dataframe_is_taken_over(spark: SparkSession, tmp_path: Path) -> None:

@@ -58,6 +58,14 @@ def probe_of(processor: Any, mode: str = "None", **given: Any) -> ProcessorTeste
     return ProcessorTester(processor, **(arguments | given))
 
 
+def test_spark_s_watermark_begins_at_0() -> None:
+    probe = probe_of(Logged(), "EventTime")
+    probe.process([("a", 0), ("a", -3), ("b", 1)])
+    assert [call for call in CALLS if call.startswith("timer")] == ["timer a -3", "timer a 0"]
+    assert probe.advance(watermark=1) == [{"said": "timer"}]
+    assert CALLS[-2] == "timer b 1"
+
+
 def test_the_driver_learns_from_init_and_close() -> None:
     probe_of(Logged())
     assert CALLS == ["init", "close"]

@@ -120,6 +120,13 @@ def test_time_does_not_go_back(tester: hf.testing.ProcessorTester) -> None:
         (lambda t: t.process([{"usr": "ann"}]), "usr"),
         (lambda t: t.state("ann", "bob"), "1 parts"),
         (lambda t: t.set_state("ann", sum=1), "no state 'sum'"),
+        (lambda t: t.set_state("ann", total="much"), r"state 'total' was given 'much' \(str\)"),
+        (lambda t: t.set_state("ann", prices=["x"]), "state 'prices' was given 'x'"),
+        (lambda t: t.set_state("ann", items={("a", 1): 1}), r"map 'items'.*\('a', 1\).*string"),
+        (lambda t: t.set_state("ann", items={1.5: 1}), "map 'items'.*1.5"),
+        (lambda t: t.set_state(5, total=1.0), "key 'user' is declared as string"),
+        (lambda t: t.process([("ann", 1, 2.0, T0)]), "column 'sku' is declared as string"),
+        (lambda t: t.process([("ann",)]), "1 values, and 4 columns are declared"),
     ],
 )
 def test_wrong_calls_are_told(tester: hf.testing.ProcessorTester, call: Any, message: str) -> None:
@@ -167,3 +174,87 @@ def test_a_stateful_processor_runs_unchanged() -> None:
     assert tester.process([("ann",), ("ann",)]) == [{"user": "ann", "n": 2}]
     assert tester.state("ann") == {"count": {"n": 2}}
     assert tester.advance(processing_time=T0 + timedelta(seconds=1)) == [{"user": "ann", "n": -1}]
+
+
+class Seeded(StatefulProcessor):
+    """Begins with rows of an initial state; keeps a map by several fields and one by one."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        self.total = handle.getValueState("total", "n long")
+        self.pairs = handle.getMapState("pairs", "a int, b string", "x double")
+        self.words = handle.getMapState("words", "w string", "n long")
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:  # noqa: N803
+        """Take a row over."""
+        (n,) = self.total.get() or (0,)
+        self.total.update((n + initialState.amount,))
+        self.words.updateValue((initialState.note,), (1,))
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N803
+        """Say all that is known."""
+        (n,) = self.total.get() or (0,)
+        n += sum(1 for _ in rows)
+        self.total.update((n,))
+        words = sorted(word for (word,) in self.words.keys())  # noqa: SIM118 - no dict
+        yield Row(user=key[0], n=n, words=words, pair=self.pairs.getValue((1, "b")))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def seeded(**given: Any) -> hf.testing.ProcessorTester:
+    return hf.testing.ProcessorTester(
+        Seeded(),
+        columns="user string",
+        keys="user",
+        output="user string, n long, words array<string>, pair struct<x:double>",
+        **given,
+    )
+
+
+def test_a_stateful_processor_begins_with_an_initial_state() -> None:
+    tester = seeded(
+        initial_columns="owner string, amount long, note string",
+        initial_keys="owner",
+        initial=[("ann", 10, "ten"), ("cid", 5, "five"), ("ann", 1, "one")],
+    )
+    out = tester.process([("ann",), ("bob",)])
+    assert sorted(out, key=lambda row: str(row["user"])) == [
+        {"user": "ann", "n": 12, "words": ["one", "ten"], "pair": None},
+        {"user": "bob", "n": 1, "words": [], "pair": None},
+    ]
+    assert tester.state("cid")["total"] == {"n": 5}
+    assert [row["n"] for row in tester.process([("ann",)])] == [13], "in the first epoch only"
+
+
+def test_an_initial_state_that_does_not_fit() -> None:
+    with pytest.raises(hf.InputError, match="grouped by bigint, the rows by string"):
+        seeded(initial_columns="user long", initial=[(1,)])
+    with pytest.raises(hf.InputError, match="initial state have no column 'user'"):
+        seeded(initial_columns="owner string")
+    with pytest.raises(hf.InputError, match="columns of the initial state aren't named"):
+        seeded(initial=[("ann",)])
+    with pytest.raises(hf.InputError, match="Cart is a KeyedProcess") as refused:
+        hf.testing.ProcessorTester(
+            Cart(),
+            columns="user string",
+            keys="user",
+            control_columns="name string, limit double",
+            initial_columns="user string",
+        )
+    assert "set_state" in str(refused.value)
+
+
+def test_state_can_be_set_as_a_stateful_processor_has_it() -> None:
+    tester = seeded()
+    tester.set_state(
+        "ann", total=(4,), pairs={(1, "b"): (0.5,)}, words={("w",): (2,), "v": {"n": 3}}
+    )
+    assert tester.state("ann") == {
+        "total": {"n": 4},
+        "pairs": {(1, "b"): {"x": 0.5}},
+        "words": {"w": {"n": 2}, "v": {"n": 3}},
+    }
+    [row] = tester.process([("ann",)])
+    assert row == {"user": "ann", "n": 5, "words": ["v", "w"], "pair": {"x": 0.5}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ __all__ = [
     "TAG",
     "Fields",
     "arriving_schema",
+    "in_utc",
     "part_control",
     "receive_timed",
 ]
@@ -50,6 +52,40 @@ def arriving_schema(
     fields += [pa.field(CONTROL + name, kind) for name, kind in control]
     fields += [pa.field(INITIAL + name, kind) for name, kind in initial]
     return pa.schema(fields)
+
+
+def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same moments in types of UTC: Spark writes the session's zone into those of its batches.
+
+    >>> there = pa.record_batch({"at": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))})
+    >>> in_utc(there).schema.field("at").type
+    TimestampType(timestamp[us, tz=UTC])
+    """
+    schema = _utc_schema(batch.schema)
+    return batch if schema is None else batch.cast(schema)
+
+
+@lru_cache(maxsize=64)
+def _utc_schema(schema: pa.Schema) -> pa.Schema | None:
+    """The schema in types of UTC; None if it is that already."""
+    made = pa.schema([_utc_field(field) for field in schema])
+    return None if made.equals(schema.remove_metadata()) else made
+
+
+def _utc_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _utc_type(field.type), field.nullable)
+
+
+def _utc_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([_utc_field(field) for field in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_utc_field(kind.key_field), _utc_field(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_utc_field(kind.value_field))
+    return kind
 
 
 def part_control(rows: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -48,11 +48,14 @@ class Clock(msgspec.Struct, frozen=True):
     derived: bool = False
     """Whether the rows are other operators' results, which may be as old as the epoch before's
     watermark."""
+    at_end: bool = False
+    """Whether input has ended: the watermark is after all times. No rows come but other operators'."""
 
     @property
     def late_ms(self) -> int | None:
         """Rows at or before this event time come too late (less what lateness is allowed)."""
-        return self.previous_watermark_ms if self.derived else self.watermark_ms
+        by_previous = self.derived or self.at_end
+        return self.previous_watermark_ms if by_previous else self.watermark_ms
 
     def now(self, kind: ClockName) -> int | None:
         """What one of the two clocks says; None before the first watermark."""
@@ -168,6 +171,9 @@ class Operator(ABC):
     shared_tables: frozenset[str] = frozenset()
     """Tables that every partition reads as a whole, whoever wrote them."""
 
+    deleted_states: frozenset[str] = frozenset()
+    """Names of states that user code wants forgotten, if there are any."""
+
     side_schemas: Mapping[str, pa.Schema] = MappingProxyType({})
     """The columns of each side output."""
 
@@ -215,6 +221,15 @@ class Operator(ABC):
     @abstractmethod
     def describe(self) -> str:
         """What it computes, a line per key and value: a restart must bring the same."""
+
+    def describe_states(self) -> Sequence[str]:
+        """The states that user code declares, a line each: they may change, by rules."""
+        return ()
+
+    @property
+    def code(self) -> object:
+        """The user's code that it runs, if any: an instance of a class, or a function."""
+        return None
 
     def continuing(self, earlier: Mapping[str, TableSchema]) -> None:
         """Take over from the tables of an earlier start: column ids, say; by default nothing."""

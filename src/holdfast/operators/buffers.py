@@ -11,6 +11,7 @@ from holdfast.operators.columns import column
 from holdfast.operators.groups import GroupOverflow, Groups
 from holdfast.operators.kinds import AggregateSpec, make_merger
 from holdfast.operators.merger import Merger
+from holdfast.state.text import python_rows
 
 __all__ = ["Buffers", "Overflow", "Whose", "rows_of"]
 
@@ -26,7 +27,7 @@ def rows_of(keys: pa.Table) -> Whose:
     """
 
     def whose(group: int) -> Mapping[str, object]:
-        key: dict[str, object] = keys.slice(group, 1).to_pylist()[0] if keys.num_columns else {}
+        (key,) = python_rows(keys.slice(group, 1)) if keys.num_columns else ({},)
         return key
 
     return whose

@@ -14,7 +14,7 @@ from holdfast.operators.merger import Merger
 from holdfast.operators.moments import Moments
 from holdfast.operators.sketch import DistinctSketch
 from holdfast.operators.sums import Average, Count, Sum
-from holdfast.state.schema import check_key_type
+from holdfast.state.schema import check_plain_type
 
 __all__ = ["KINDS", "AggregateSpec", "Input", "make_merger"]
 
@@ -57,7 +57,7 @@ def _is_boolean(kind: pa.DataType) -> bool:
 
 def _is_primitive(kind: pa.DataType) -> bool:
     try:
-        check_key_type("", kind)  # What can be a key can be compared, stored and sent.
+        check_plain_type("", kind)  # What can be a key can be compared, stored and sent.
     except InputError:
         return False
     return True

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from holdfast.errors import InternalError, ProcessingError
+from holdfast.errors import WHAT_TO_DO, InternalError, ProcessingError
+from holdfast.spark.quiet import told_elsewhere
 
 __all__ = ["failure_of", "unexpected"]
 
 
+_AGAIN = "it continues after the last checkpoint"
+
+
 def failure_of(error: Exception, pipeline: str, epoch: int) -> ProcessingError:
-    """What made Spark's query fail, after an epoch."""
+    """What made Spark's query fail, after an epoch; -1 if there was none yet."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    when = f"after epoch {epoch}" if epoch >= 0 else "before its first epoch was done"
+    cause, hint = _cause(lines)
     failed = ProcessingError(
-        f"pipeline {pipeline!r} failed after epoch {epoch}: {_cause(lines)}",
-        hint="mend the cause and start it again: it continues after the last checkpoint",
+        f"pipeline {pipeline!r} failed {when}: {cause}", hint=_with_again(hint) + _more()
     )
-    failed.__cause__ = error
+    # Kept, but not shown: its text is hundreds of lines that say the same.
+    failed.__context__, failed.__suppress_context__ = error, True
     return failed
+
+
+def _with_again(hint: str) -> str:
+    """What to do, and that all is well then."""
+    if not hint:
+        return f"mend the cause and start it again: {_AGAIN}"
+    return hint if _AGAIN in hint else f"{hint}; then start it again: {_AGAIN}"
+
+
+def _more() -> str:
+    file = told_elsewhere()
+    return "" if file is None else f"; what Spark said is in {file}"
 
 
 def unexpected(error: Exception) -> InternalError:
@@ -25,8 +43,11 @@ def unexpected(error: Exception) -> InternalError:
     return wrapped
 
 
-def _cause(lines: list[str]) -> str:
-    """The line of Spark's report that names the error: the last of a Python traceback, if any."""
+def _cause(lines: list[str]) -> tuple[str, str]:
+    """The line of Spark's report that names the error, and what to do about it, if that is said.
+
+    The line is the last of a Python traceback, if there is one.
+    """
     for index, line in enumerate(lines):
         if line.startswith("holdfast.errors."):
             return _own_words(lines[index:])
@@ -35,14 +56,16 @@ def _cause(lines: list[str]) -> str:
             ends = (rest for rest in lines[index + 1 :] if not rest.startswith((" ", "\t")))
             # Spark's own error for one in a worker only says that another follows.
             if (end := next(ends, "")) and not end.endswith("from the Python worker:"):
-                return end.strip()
-    return lines[0].strip() if lines else "unknown"
+                return end.strip(), ""
+    return lines[0].strip() if lines else "unknown", ""
 
 
-def _own_words(lines: list[str]) -> str:
+def _own_words(lines: list[str]) -> tuple[str, str]:
     """An error of Holdfast's own in full, with the traceback of user code that it may quote."""
     end = 1
     while end < len(lines) and not lines[end].startswith((" SQLSTATE", "===", "JVM stacktrace")):
         end += 1
     text = "\n".join(lines[:end]).partition(": ")[2]
-    return text.partition(". What to do: ")[0].rstrip()
+    # The last one: what is quoted may have hints of its own.
+    message, there, hint = text.rpartition(WHAT_TO_DO)
+    return (message if there else hint).rstrip(), hint.partition("\n")[0].strip() if there else ""

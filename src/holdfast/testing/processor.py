@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,14 +12,16 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from holdfast.checkpoint.entry import END_MS
 from holdfast.errors import InputError
-from holdfast.operators.arriving import CONTROL, SOURCE, TAG
+from holdfast.operators.arriving import CONTROL, INITIAL, SOURCE, TAG
 from holdfast.operators.base import Clock, Place, Update
 from holdfast.operators.event_time import LATE, EventTime
 from holdfast.operators.process.broadcast import BroadcastState
 from holdfast.operators.process.cells import Cells
-from holdfast.operators.process.convert import to_python
+from holdfast.operators.process.convert import MISFITS, fitting, to_python
 from holdfast.operators.process.declare import TimeKind
+from holdfast.operators.process.entry import entry_name
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram, from_ms, to_ms
 from holdfast.operators.process.operator import ProcessOperator
 from holdfast.operators.process.program import Program
@@ -27,7 +30,7 @@ from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.keys import sort_rows
 from holdfast.state.schema import HASH
 from holdfast.testing.memory_state import MemoryState
-from holdfast.types import parse_schema
+from holdfast.types import parse_schema, type_words
 
 __all__ = ["ProcessorTester"]
 
@@ -65,31 +68,34 @@ class ProcessorTester:
         control_columns: object = None,
         time_mode: str = "None",
         pandas: bool = False,
+        initial_columns: object = None,
+        initial_keys: str | Sequence[str] | None = None,
+        initial: Iterable[Any] = (),
         processing_time: datetime | int = 0,
         watermark: datetime | int | None = None,
     ) -> None:
         """``columns`` are those of the rows, ``keys`` name some of them.
 
         ``event_time`` names the column that ``watermark`` is about. For a ``StatefulProcessor`` say
-        its ``output``, its ``time_mode`` and whether it takes ``pandas`` frames.
+        its ``output``, its ``time_mode`` and whether it takes ``pandas`` frames. What would be its
+        ``initialState`` are the rows ``initial``, with ``initial_columns``, grouped by
+        ``initial_keys`` (by default named as ``keys``): ``handleInitialState`` gets them in the first
+        epoch, before its rows.
         """
         self._schema = parse_schema(columns)
-        self._keys = [keys] if isinstance(keys, str) else list(keys)
-        missing = [name for name in self._keys if name not in self._schema.names]
-        if missing:
-            raise InputError(
-                f"the rows have no column {missing[0]!r}",
-                hint=f"choose keys from: {', '.join(self._schema.names)}",
-            )
+        self._keys = _names(keys)
+        _check_columns("rows", self._keys, self._schema)
+        self._first = _Initial.of(process, initial_columns, initial_keys, initial, self._typed_keys)
         self._control = None if control_columns is None else parse_schema(control_columns)
         program, broadcast = self._program(process, output, event_time, time_mode, pandas)
         self._operator = ProcessOperator(
             "process",
-            [(name, self._schema.field(name).type) for name in self._keys],
+            self._typed_keys,
             [(f.name, f.type) for f in self._schema],
             program,
             event_time={"main": EventTime(event_time, allowed_lateness_ms)} if event_time else None,
             control=None if self._control is None else [(f.name, f.type) for f in self._control],
+            initial=None if self._first is None else [(f.name, f.type) for f in self._first.schema],
             broadcast=broadcast,
             late_by="current" if isinstance(process, KeyedProcess) else "previous",
         )
@@ -100,6 +106,7 @@ class ProcessorTester:
         self._processing_ms = to_ms(processing_time)
         self._watermark_ms = None if watermark is None else to_ms(watermark)
         self._previous_ms = self._watermark_ms
+        self._ended = False
 
     def process(
         self, rows: Iterable[Any] = (), control: Iterable[Any] = ()
@@ -108,6 +115,7 @@ class ProcessorTester:
 
         Timers that are due fire after the rows.
         """
+        self._not_ended()
         table = self._received(list(rows))
         return self._run(table, list(control))
 
@@ -121,6 +129,15 @@ class ProcessorTester:
         self.set_time(processing_time=processing_time, watermark=watermark)
         return self._run(self._received([]), [])
 
+    def end(self) -> list[dict[str, Any]]:
+        """Input ends, as with ``start(…, end_of_input=True)``: what event-time timers put out.
+
+        Those fire that are set, and those that they set. Timers by processing time don't.
+        """
+        self._not_ended()
+        self._watermark_ms, self._ended = END_MS, True
+        return self._run(self._received([]), [])
+
     def set_time(
         self,
         *,
@@ -128,6 +145,7 @@ class ProcessorTester:
         watermark: datetime | int | None = None,
     ) -> None:
         """Set the clocks for the next epoch; they never go back."""
+        self._not_ended()
         if processing_time is not None:
             self._processing_ms = _forward("processing time", self._processing_ms, processing_time)
         if watermark is not None:
@@ -152,23 +170,34 @@ class ProcessorTester:
         return [from_ms(ms) for ms in cells.timers[clock].list()] if clock in cells.timers else []
 
     def set_state(self, *key: Any, **states: Any) -> None:
-        """Replace some of the state of a key."""
+        """Replace some of the state of a key.
+
+        Values and keys of maps may be given as ``state`` shows them, or as a ``StatefulProcessor``
+        has them: as tuples of their fields.
+        """
         cells = self._cells(key)
         for name, value in states.items():
             if name in cells.values:
-                cells.values[name].set(value)
+                cells.values[name].set(_fitted(name, cells.values[name].kind, value))
             elif name in cells.lists:
-                cells.lists[name].clear()
+                items = cells.lists[name]
+                items.clear()
                 for item in value:
-                    cells.lists[name].append(item)
+                    items.append(_fitted(name, items.kind, item))
             elif name in cells.maps:
-                cells.maps[name].clear()
+                entries = cells.maps[name]
+                entries.clear()
                 for entry, item in value.items():
-                    cells.maps[name].set(entry, item)
+                    called = _entry_name(name, entries.entry.type, entry)
+                    entries.set(called, _fitted(name, entries.kind, item))
             else:
                 raise InputError(f"the process has no state {name!r}")
         changes, _ = cells.finish()
         self._state.apply(changes)
+
+    @property
+    def _typed_keys(self) -> list[tuple[str, pa.DataType]]:
+        return [(name, self._schema.field(name).type) for name in self._keys]
 
     def _program(
         self, process: Any, output: object, event_time: str | None, time_mode: str, pandas: bool
@@ -181,14 +210,27 @@ class ProcessorTester:
 
         return program_for_tests(process, self._schema, self._keys, output, time_mode, pandas), ()
 
+    def _clock(self) -> Clock:
+        """The times of the epoch, which the state is seen at too."""
+        times = (self._processing_ms, self._watermark_ms, self._previous_ms)
+        clock = Clock(max(self.epoch, 0), *times, at_end=self._ended)
+        self._state.clock = TableClock(clock.processing_time_ms, clock.late_ms)
+        return clock
+
+    def _not_ended(self) -> None:
+        if self._ended:
+            raise InputError("input has ended", hint="give all rows and times before end()")
+
     def _received(self, rows: list[Any]) -> pa.Table:
         return _table(rows, self._schema, "row")
 
     def _run(self, rows: pa.Table, control: list[Any]) -> list[dict[str, Any]]:
         self.epoch += 1
-        clock = Clock(self.epoch, self._processing_ms, self._watermark_ms, self._previous_ms)
-        self._state.clock = TableClock(clock.processing_time_ms, clock.watermark_ms)
-        received = self._operator.receive(self._input(rows), clock)
+        clock = self._clock()
+        given = self._input(rows)
+        if self._first is not None and not self.epoch:
+            given = pa.concat_tables([self._initial_rows(self._first), given]).combine_chunks()
+        received = self._operator.receive(given, clock)
         for name, side in received.sides.items():
             self._put_aside(name, side)
         session = self._operator.open(self._state, clock, Place(0, 1, FULL_RANGE))
@@ -198,7 +240,8 @@ class ProcessorTester:
             update = session.update(sort_rows(received.rows, len(self._keys)), FULL_RANGE)
         finally:
             session.close()
-        self._previous_ms = self._watermark_ms
+        if not self._ended:
+            self._previous_ms = self._watermark_ms
         return self._accept(update)
 
     def _accept(self, update: Update) -> list[dict[str, Any]]:
@@ -213,10 +256,26 @@ class ProcessorTester:
         self._sides.setdefault(name, []).extend(_dicts(rows))
 
     def _input(self, rows: pa.Table) -> pa.Table:
-        count = rows.num_rows
-        columns: dict[str, Any] = {HASH: pa.array(_hashes(rows.select(self._keys)))}
-        columns |= {TAG: pa.array(np.arange(count)), SOURCE: pa.array(np.zeros(count, np.int8))}
-        columns |= dict(zip(rows.column_names, rows.columns, strict=True))
+        return self._arriving(
+            0, rows.select(self._keys), dict(zip(rows.column_names, rows.columns, strict=True))
+        )
+
+    def _initial_rows(self, first: _Initial) -> pa.Table:
+        rows = first.rows
+        keys = rows.select(first.keys).rename_columns(self._keys)
+        named = {INITIAL + name: rows.column(name) for name in rows.column_names}
+        return self._arriving(2, keys, named)
+
+    def _arriving(self, source: int, keys: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+        """Rows as they reach the operator; columns of other sources are null."""
+        count = keys.num_rows
+        columns = {
+            HASH: pa.array(_hashes(keys)),
+            TAG: pa.array(np.arange(count)),
+            SOURCE: pa.array(np.full(count, source, np.int8)),
+            **dict(zip(self._keys, keys.columns, strict=True)),
+            **columns,
+        }
         arrays = [
             columns[f.name] if f.name in columns else pa.nulls(count, f.type)
             for f in self._operator.input_schema
@@ -236,16 +295,91 @@ class ProcessorTester:
         if len(key) != len(names):
             raise InputError(f"a key has {len(names)} parts ({', '.join(names)}), not {len(key)}")
         arrays = [
-            pa.array([v], self._schema.field(n).type) for n, v in zip(names, key, strict=True)
+            _column(f"key {name!r}", [value], kind)
+            for (name, kind), value in zip(self._typed_keys, key, strict=True)
         ]
         keys = pa.Table.from_arrays(arrays, names=names)
-        clock = Clock(max(self.epoch, 0), self._processing_ms, self._watermark_ms)
-        self._state.clock = TableClock(clock.processing_time_ms, clock.watermark_ms)
+        clock = self._clock()
         program = self._operator.program
         ttls = {state.name: state.ttl for state in program.states}
         cells = Cells(self._operator.process_tables, ttls, self._state, clock)
         cells.begin(_hashes(keys), keys)
         return cells
+
+
+@dataclass(frozen=True)
+class _Initial:
+    """Rows of an initial state, and the columns that are its keys."""
+
+    schema: pa.Schema
+    keys: list[str]
+    rows: pa.Table
+
+    @classmethod
+    def of(
+        cls,
+        process: Any,
+        columns: object,
+        keys: str | Sequence[str] | None,
+        rows: Iterable[Any],
+        wanted: Sequence[tuple[str, pa.DataType]],
+    ) -> _Initial | None:
+        given = list(rows)
+        if columns is None:
+            if given or keys is not None:
+                raise InputError(
+                    "the columns of the initial state aren't named",
+                    hint='say initial_columns="id string, n long"',
+                )
+            return None
+        if isinstance(process, KeyedProcess):
+            raise InputError(
+                f"{type(process).__name__} is a KeyedProcess, which takes no initial state",
+                hint="set the state that a test begins with by tester.set_state(key, name=value)",
+            )
+        schema = parse_schema(columns)
+        names = [name for name, _ in wanted] if keys is None else _names(keys)
+        _check_columns("rows of the initial state", names, schema)
+        kinds = [schema.field(name).type for name in names]
+        if kinds != [kind for _, kind in wanted]:
+            raise InputError(
+                f"the initial state is grouped by {', '.join(map(type_words, kinds))}, the rows by "
+                + ", ".join(type_words(kind) for _, kind in wanted),
+                hint="group both by columns of the same types, in the same order",
+            )
+        return cls(schema, names, _table(given, schema, "row of the initial state"))
+
+
+def _names(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _check_columns(what: str, keys: Sequence[str], schema: pa.Schema) -> None:
+    missing = [name for name in keys if name not in schema.names]
+    if missing:
+        raise InputError(
+            f"the {what} have no column {missing[0]!r}",
+            hint=f"choose keys from: {', '.join(schema.names)}",
+        )
+
+
+def _fitted(name: str, kind: pa.DataType, value: Any) -> Any:
+    """A value for a state, as it will be read back."""
+    try:
+        return fitting(name, kind, also_range=True)(value)
+    except TypeError as error:
+        raise InputError(str(error), hint=f"give what fits {type_words(kind)}") from None
+
+
+def _entry_name(name: str, kind: pa.DataType, given: Any) -> Any:
+    """What an entry of a map is called; to a ``StatefulProcessor`` also a bare one is a tuple."""
+    bare = not pa.types.is_struct(kind) and isinstance(given, tuple) and len(given) == 1
+    try:
+        return entry_name(given[0] if bare else given, kind)
+    except TypeError as error:
+        raise InputError(
+            f"map {name!r}: {error}", hint=f"give keys that fit {type_words(kind)}"
+        ) from None
 
 
 def _forward(what: str, before: int | None, when: datetime | int) -> int:
@@ -258,12 +392,29 @@ def _forward(what: str, before: int | None, when: datetime | int) -> int:
 def _table(rows: Sequence[Any], schema: pa.Schema, what: str) -> pa.Table:
     dicts: list[Mapping[str, Any]] = []
     for row in rows:
+        if not isinstance(row, Mapping) and len(row) != len(schema):
+            raise InputError(
+                f"a {what} has {len(row)} values, and {len(schema)} columns are declared: {row!r}"
+            )
         given = row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True))
         unknown = set(given) - set(schema.names)
         if unknown:
             raise InputError(f"a {what} has columns {sorted(unknown)}, which are not declared")
         dicts.append(given)
-    return pa.Table.from_pylist(dicts, schema)
+    columns = [
+        _column(f"column {f.name!r}", [d.get(f.name) for d in dicts], f.type) for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(what: str, values: list[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except MISFITS as error:
+        raise InputError(
+            f"{what} is declared as {type_words(kind)}, and was given something else: {error}",
+            hint="give values of the declared type",
+        ) from error
 
 
 def _hashes(keys: pa.Table) -> Any:

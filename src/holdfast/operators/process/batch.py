@@ -5,7 +5,7 @@ For NumPy, Polars, DuckDB or numba: no Python per row or key, neither ours nor t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -151,6 +151,15 @@ class BatchOperator(Operator):
         keys = ", ".join(f"{name}: {kind}" for name, kind in self._keys)
         return f"batch process by {keys}"
 
+    def describe_states(self) -> Sequence[str]:
+        """The states that the process declares."""
+        return [state.describe() for state in self._states.values()]
+
+    @property
+    def code(self) -> object:
+        """The process."""
+        return self.process
+
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Note the greatest event time, and set late rows apart."""
         return receive_timed(rows, self.event_time, clock.late_ms, self.columns)
@@ -184,8 +193,13 @@ class BatchOperator(Operator):
             clock.watermark_ms,
         )
         result = self._run(batch)
-        changes, new = self._changes(result, batch, hashes, before, present, clock)
-        return Update({self._table.table: changes}, self._rows(result.output or {}, None), new)
+        try:
+            changes, new = self._changes(result, batch, hashes, before, present, clock)
+            output = self._rows(result.output or {}, None)
+        except ProcessingError as error:
+            where = f"{type(self.process).__name__}.process, in epoch {clock.epoch}"
+            raise ProcessingError(f"{where}: {error.message}", hint=error.hint) from error
+        return Update({self._table.table: changes}, output, new)
 
     def _run(self, batch: KeyedBatch) -> BatchResult:
         name = f"{type(self.process).__name__}.process"
@@ -286,6 +300,9 @@ class BatchOperator(Operator):
                 if isinstance(values, pa.Array | pa.ChunkedArray)
                 else pa.array(values)
             )
+            if pa.types.is_integer(array.type) and pa.types.is_decimal(kind):
+                # Cast by Arrow, it would have to hold any number of the type.
+                array = pa.array(array.to_pylist(), kind)
             array = array if array.type == kind else array.cast(kind)
         except (
             pa.ArrowInvalid,

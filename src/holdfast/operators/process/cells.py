@@ -174,8 +174,16 @@ class Cells:
         for entries in (*self.lists.values(), *self.maps.values()):
             entries.begin()
 
+    @property
+    def most_appended(self) -> int:
+        """How many items were appended to the list of the chunk that got most."""
+        return max((cell.most for cell in self.lists.values()), default=0)
+
     def finish(self, first: int = 0) -> tuple[dict[str, pa.Table], int]:
-        """What changed, per table, and how many keys are new (less those gone)."""
+        """What changed, per table, and how many keys are new (less those gone).
+
+        ``first`` is the number of the first item that is appended to a list in this pass.
+        """
         changes: dict[str, pa.Table] = {}
         rows, new = self._value_rows()
         if rows is not None:

@@ -14,6 +14,7 @@ from holdfast.operators.base import Clock, StateReader
 from holdfast.operators.process.convert import first_misfit, to_arrow
 from holdfast.operators.process.declare import TimeKind, Ttl
 from holdfast.state.hashing import Hashes
+from holdfast.state.text import python_rows
 from holdfast.types import type_words
 
 __all__ = ["ChunkState", "Cursor", "typed"]
@@ -56,7 +57,7 @@ class ChunkState:
 
     def words(self, i: int) -> str:
         """Key i, for messages."""
-        row = self.key(i).to_pylist()[0]
+        (row,) = python_rows(self.key(i))
         return ", ".join(f"{name}={value!r}" for name, value in row.items())
 
 

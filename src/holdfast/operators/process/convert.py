@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.state.columns import one_array
+from holdfast.state.text import python_values, text_array
 from holdfast.types import type_words
 
 __all__ = [
@@ -48,8 +49,8 @@ def to_python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if pa.types.is_struct(kind) and kind.num_fields:
         return _structs(array)
     if pa.types.is_nested(kind):
-        return list(array.to_pylist(maps_as_pydicts="strict"))
-    return list(array.to_pylist())
+        return python_values(array, maps_as_pydicts="strict")
+    return python_values(array)
 
 
 def _structs(array: pa.Array) -> list[Any]:
@@ -97,7 +98,7 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         pass
     # Only what Arrow doesn't take as it is is converted value by value.
     convert = _converter(kind)
-    return pa.array([None if v is None else convert(v) for v in values], kind)
+    return text_array([None if v is None else convert(v) for v in values], kind)
 
 
 def _is_whole(values: Sequence[Any], kind: pa.DataType) -> bool:
@@ -191,7 +192,7 @@ def _leaf_converter(kind: pa.DataType) -> Callable[[Any], Any]:
         plain = _plain(value)
         if whole and (isinstance(plain, bool) or not isinstance(plain, int)):
             raise TypeError(f"{plain!r} is no whole number")
-        return to_python(pa.array([plain], kind))[0]
+        return to_python(text_array([plain], kind))[0]
 
     return convert
 

@@ -342,22 +342,13 @@ class MapState(State):
 
 
 def _entry_type(kind: pa.DataType) -> pa.DataType:
-    leaves = [kind]
-    while any(pa.types.is_struct(leaf) and leaf.num_fields for leaf in leaves):
-        leaves = [
-            part
-            for leaf in leaves
-            for part in ([f.type for f in leaf] if pa.types.is_struct(leaf) else [leaf])
-        ]
-    for leaf in leaves:
-        try:
-            check_key_type("", leaf)
-        except InputError:
-            raise InputError(
-                f"the entries of a map can't be found by {type_words(kind)}",
-                hint="take a boolean, number, string, binary, date or timestamp, or a struct of "
-                "those",
-            ) from None
+    try:
+        check_key_type("", kind)
+    except InputError:
+        raise InputError(
+            f"the entries of a map can't be found by {type_words(kind)}",
+            hint="take a boolean, number, string, binary, date or timestamp, or a struct of those",
+        ) from None
     return kind
 
 

@@ -52,7 +52,7 @@ class EntriesCell:
         self.cleared = set()
 
     def finish(self, first: int) -> pa.Table | None:
-        """The rows to write, if any; ``first`` is the place of the pass in its epoch."""
+        """The rows to write, if any; ``first`` is a number behind those of the epoch's earlier items."""
         raise NotImplementedError
 
     def fetched(self, i: int) -> tuple[int, int] | None:
@@ -161,6 +161,11 @@ class ListCell(EntriesCell):
         self.cleared.add(i)
         self._appended.pop(i, None)
 
+    @property
+    def most(self) -> int:
+        """How many items were appended to the list that got most."""
+        return max(map(len, self._appended.values()), default=0)
+
     def items(self) -> Iterator[Any]:
         """The items of the key in hand, oldest first."""
         i = self.cursor.i
@@ -171,13 +176,13 @@ class ListCell(EntriesCell):
     def finish(self, first: int) -> pa.Table | None:
         """The rows to write."""
         epoch, rows = self._chunk.clock.epoch, _Rows()
-        base = (epoch << _SEQUENCE_BITS) + (first << (_SEQUENCE_BITS - 2))
+        base = (epoch << _SEQUENCE_BITS) + first
         for i, values in self._appended.items():
-            if len(values) >> (_SEQUENCE_BITS - 2):
+            if (first + len(values)) >> _SEQUENCE_BITS:
                 raise ProcessingError(
                     f"{len(values)} items were appended to {self.schema.table} of key "
                     f"({self._chunk.words(i)}) in one epoch",
-                    hint=f"append fewer than {1 << (_SEQUENCE_BITS - 2)} items to a list per epoch",
+                    hint=f"append fewer than {1 << _SEQUENCE_BITS} items to a list per epoch",
                 )
             rows.owners += [i] * len(values)
             rows.names += range(base, base + len(values))

@@ -8,7 +8,9 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from holdfast.operators.process.convert import to_arrow, to_python
+from holdfast.operators.process.convert import MISFITS, to_arrow, to_python
+from holdfast.state.text import python_values
+from holdfast.types import type_words
 
 __all__ = ["as_stored", "entry_low", "entry_name", "name_type"]
 
@@ -33,7 +35,13 @@ def entry_name(given: Any, kind: pa.DataType) -> Any:
     >>> entry_name({"a": 1}, pa.struct([("a", pa.int64())]))
     (1,)
     """
-    return as_stored(to_python(to_arrow([given], kind))[0])
+    try:
+        return as_stored(to_python(to_arrow([given], kind))[0])
+    except MISFITS as error:
+        raise TypeError(
+            f"an entry was called {given!r} ({type(given).__name__}), which is no "
+            f"{type_words(kind)}: {error}"
+        ) from None
 
 
 def as_stored(name: Any) -> Any:
@@ -46,6 +54,16 @@ def as_stored(name: Any) -> Any:
     return name
 
 
+def _with_bytes(plain: Any) -> Any:
+    """The same with bytes for text that is not UTF-8."""
+    if isinstance(plain, dict):
+        return {name: _with_bytes(value) for name, value in plain.items()}
+    if isinstance(plain, str) and not plain.isascii():
+        data = plain.encode(errors="surrogateescape")
+        return plain if data == plain.encode(errors="replace") else data
+    return plain
+
+
 def entry_low(name: Any, kind: pa.DataType) -> int:
     """The lower half of the hash of the map entry ``name``, whose keys are of type ``kind``.
 
@@ -55,12 +73,15 @@ def entry_low(name: Any, kind: pa.DataType) -> int:
     True
     """
     if type(name) is str and pa.types.is_string(kind):
-        return xxhash.xxh3_64_intdigest(name.encode()) & _LOW
+        return xxhash.xxh3_64_intdigest(name.encode(errors="surrogateescape")) & _LOW
     if type(name) is int and pa.types.is_integer(kind):
         return xxhash.xxh3_64_intdigest(name.to_bytes(8, "little", signed=True)) & _LOW
     # By way of Arrow: what is one key to the type has one hash, be it a Row, a dict or NumPy's.
-    plain = to_arrow([name], kind).to_pylist()[0]
+    plain = python_values(to_arrow([name], kind))[0]
     if type(plain) is str or type(plain) is int:
         return entry_low(plain, kind)
-    data = msgspec.msgpack.encode(plain, order="sorted")
+    try:
+        data = msgspec.msgpack.encode(plain, order="sorted")
+    except UnicodeEncodeError:
+        data = msgspec.msgpack.encode(_with_bytes(plain), order="sorted")
     return xxhash.xxh3_64_intdigest(data) & _LOW

@@ -14,7 +14,7 @@ from holdfast.operators.process.bound import bind
 from holdfast.operators.process.broadcast import BroadcastState, bind_broadcast
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.declare import State, TimeKind, declared_states
-from holdfast.operators.process.output import Collector, declared_output
+from holdfast.operators.process.output import Collector, declared_output, key_words
 from holdfast.operators.process.program import (
     Chunk,
     DueTimer,
@@ -24,13 +24,25 @@ from holdfast.operators.process.program import (
     user_error,
 )
 from holdfast.operators.process.rows import to_rows
+from holdfast.state.text import python_rows
 from holdfast.types import parse_schema
 
-__all__ = ["Context", "KeyedProcess", "KeyedProgram", "Metrics", "Timers", "from_ms", "to_ms"]
+__all__ = [
+    "Context",
+    "KeyedProcess",
+    "KeyedProgram",
+    "Metrics",
+    "Timers",
+    "from_ms",
+    "to_ms",
+    "watermark_of",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS = timedelta(milliseconds=1)
 _LAST_MS = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // _MS
+# Later than any row, and user code may still add to it or show it in a zone of its own.
+_END = datetime(9999, 1, 1, tzinfo=timezone.utc)
 
 
 def to_ms(when: object) -> int:
@@ -54,6 +66,18 @@ def to_ms(when: object) -> int:
 def from_ms(ms: int) -> datetime:
     """The datetime, in UTC, of milliseconds since 1970."""
     return _EPOCH + timedelta(milliseconds=ms)
+
+
+def watermark_of(clock: Clock) -> datetime | None:
+    """The watermark as user code sees it; None before the first, 9999 once input has ended.
+
+    >>> watermark_of(Clock(7, 0, watermark_ms=1000)), watermark_of(Clock(8, 0, 1 << 53, at_end=True))
+    (datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc), \
+datetime.datetime(9999, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))
+    """
+    if clock.at_end:
+        return _END
+    return None if clock.watermark_ms is None else from_ms(clock.watermark_ms)
 
 
 class Metrics:
@@ -120,7 +144,9 @@ class Context:
     def __init__(self, clock: Clock, cells: Cells, sides: Mapping[str, Collector]) -> None:
         self.epoch = clock.epoch
         self.processing_time = from_ms(clock.processing_time_ms)
-        self.watermark = None if clock.watermark_ms is None else from_ms(clock.watermark_ms)
+        self.watermark = watermark_of(clock)
+        self.input_ended = clock.at_end
+        """Whether input has ended: there will be no more rows."""
         self.timers = Timers(cells)
         self.metrics = Metrics()
         self.timer_clock: TimeKind | None = None
@@ -208,6 +234,11 @@ class KeyedProgram(Program):
         """The kind of program."""
         return "process"
 
+    @property
+    def code(self) -> object:
+        """The process."""
+        return self.process
+
     def open(self, cells: Cells, clock: Clock, place: Place) -> Running:
         """Bind the process's states and open it."""
         del place
@@ -217,10 +248,12 @@ class KeyedProgram(Program):
 class _Running(Running):
     def __init__(self, program: KeyedProgram, cells: Cells, clock: Clock) -> None:
         self._cells, self._clock = cells, clock
-        self._main = Collector("", program.output_schema)
-        self._sides = {n: Collector(n, s) for n, s in program.side_schemas.items()}
+        self._process = process = program.process
+        self._main = Collector("", program.output_schema, process, clock.epoch)
+        self._sides = {
+            n: Collector(n, s, process, clock.epoch) for n, s in program.side_schemas.items()
+        }
         self._context = Context(clock, cells, self._sides)
-        self._process = program.process
         self._states = {state.name: bind(state, cells) for state in program.states}
         self._bound = False
         for name in self._states:
@@ -312,12 +345,12 @@ class _Running(Running):
         self._check_states()
 
         def words(i: int) -> str:
-            row = chunk.keys.slice(i, 1).to_pylist()[0]
-            return ", ".join(f"{name}={value!r}" for name, value in row.items())
+            return key_words(chunk.keys, i)
 
         sides = {name: side.table(words) for name, side in self._sides.items() if side.rows}
         return Result(self._main.table(words), sides)
 
     def _failed(self, what: str, error: Exception, chunk: Chunk, i: int) -> Exception:
         name = f"{type(self._process).__name__}.{what}"
-        return user_error(error, name, chunk.keys.slice(i, 1).to_pylist()[0], self._clock.epoch)
+        (key,) = python_rows(chunk.keys.slice(i, 1))
+        return user_error(error, name, key, self._clock.epoch)

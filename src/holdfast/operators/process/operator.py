@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import InputError
+from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.arriving import (
     CONTROL,
     INITIAL,
@@ -40,13 +40,16 @@ from holdfast.operators.process.program import Chunk, DueTimer, Program, Result,
 from holdfast.operators.process.tables import ProcessTables
 from holdfast.state.columns import hash_values, one_array, take_all
 from holdfast.state.hashing import HashRange
-from holdfast.state.keys import SortedRows, sort_rows
+from holdfast.state.keys import SortedRows, key_order, sort_rows
 from holdfast.state.schema import HASH, TableSchema, order_to_time
+from holdfast.state.text import python_rows
 
 __all__ = ["ProcessOperator"]
 
 # Timers of this many keys fire in order of time; of more, in several rounds.
 _TIMER_KEYS = 250_000
+# So often may timers set the next ones once input has ended: who sets one every minute never ends.
+_MOST_ROUNDS = 10_000
 
 
 class ProcessOperator(Operator):
@@ -76,9 +79,11 @@ class ProcessOperator(Operator):
         self.event_time = dict(event_time or {})
         self.late_by = late_by
         self.keys = tuple(keys)
+        self._broadcast = tuple(broadcast)
         self.broadcast = {state.name: broadcast_table(id, state) for state in broadcast}
         self.shared_tables = frozenset(schema.table for schema in self.broadcast.values())
         self.needs_ticks = bool(program.timer_kinds)
+        self.deleted_states = program.deleted
         self.process_tables = ProcessTables.of(
             id, keys, program.states, program.timer_kinds, earlier
         )
@@ -119,9 +124,18 @@ class ProcessOperator(Operator):
         keys = ", ".join(f"{name}: {kind}" for name, kind in self.keys)
         return f"{self.program.describe()} by {keys}"
 
+    def describe_states(self) -> Sequence[str]:
+        """Those of the program, broadcast states last."""
+        return [state.describe() for state in (*self.program.states, *self._broadcast)]
+
+    @property
+    def code(self) -> object:
+        """The process or processor."""
+        return self.program.code
+
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Set control rows and late rows apart, and note the greatest event times."""
-        control = None
+        control, clock = None, self.program.times(clock)
         if self.control is not None:
             rows, control = part_control(rows)
         marks = {"current": clock.late_ms, "previous": clock.previous_watermark_ms}
@@ -136,7 +150,7 @@ class ProcessOperator(Operator):
 
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Open the program for one task."""
-        return _Session(self, state, clock, place)
+        return _Session(self, state, self.program.times(clock), place)
 
 
 class _Session(Session):
@@ -223,12 +237,41 @@ class _Session(Session):
         due = self._due_keys(passes, within)
         if due is None:
             return
-        for timer in self.cells.timers.values():
-            timer.past_allowed = False
+        for kind, timer in self.cells.timers.items():
+            timer.past_allowed = self._goes_on(kind)
         fresh = {kind: self._fresh(passes, kind) for kind in self.cells.timers}
         passes.run(due, lambda chunk: self._fire_chunk(chunk, fresh), _TIMER_KEYS)
+        if self._goes_on("event"):
+            self._fire_on(passes)
         for timer in self.cells.timers.values():
             timer.past_allowed = True
+
+    def _goes_on(self, kind: TimeKind) -> bool:
+        """Whether timers that timers set are due as well: the watermark won't move any more."""
+        return kind == "event" and self.clock.at_end and kind in self.cells.timers
+
+    def _fire_on(self, passes: Passes) -> None:
+        """Input has ended: fire what timers have set, until they set no more.
+
+        In the same epoch, so that whoever reads the results gets them all before its own end.
+        """
+        table, now = self.operator.process_tables.due["event"].table, self.clock.watermark_ms
+        assert now is not None
+        # Processing time goes on: its timers wait for it.
+        fresh: dict[TimeKind, set[tuple[int, str]] | None] = {"event": None, "processing": set()}
+        for _ in range(_MOST_ROUNDS):
+            hints = [_between(hints, None, now) for hints in passes.last_hints(table)]
+            due = self._keys_of([table for table in hints if table.num_rows])
+            if due is None:
+                return
+            passes.settle()
+            passes.run(due, lambda chunk: self._fire_chunk(chunk, fresh), _TIMER_KEYS)
+        raise ProcessingError(
+            f"input has ended, and timers of {self.operator.id!r} have set further timers "
+            f"{_MOST_ROUNDS} times since",
+            hint="set no timer again once ctx.input_ended (in a StatefulProcessor: once the watermark "
+            f"is {now})",
+        )
 
     def _due_keys(self, passes: Passes, within: HashRange) -> WorkKeys | None:
         """Keys that have, or had, a timer up to now: hints from before and from this epoch."""
@@ -242,12 +285,17 @@ class _Session(Session):
             before = self.clock.before(kind)
             hints = [_between(self.state.due(schema.table, now, within), before, now)]
             hints += [_between(fresh, None, now) for fresh in passes.hints(schema.table)]
-            found += [table.drop_columns([HASH]) for table in hints if table.num_rows]
-        if not found:
+            found += [table for table in hints if table.num_rows]
+        return self._keys_of(found)
+
+    def _keys_of(self, hints: list[pa.Table]) -> WorkKeys | None:
+        """The keys of hints, each once; None if there are none."""
+        if not hints:
             return None
-        rows = sort_rows(pa.concat_tables(found).combine_chunks(), len(self.operator.keys))
+        found = pa.concat_tables([table.drop_columns([HASH]) for table in hints])
+        rows = sort_rows(found.combine_chunks(), len(self.operator.keys))
         work = self._work(rows, (), "")
-        # A key comes once, without rows.
+        # Without rows.
         return WorkKeys(
             work.hashes, work.keys, work.rows.slice(0, 0), np.zeros(len(rows.starts) + 1, np.int64)
         )
@@ -274,7 +322,7 @@ class _Session(Session):
 
     def _words(self, rows: pa.Table) -> list[str]:
         # Not the values themselves: one NaN is not the other.
-        return list(map(repr, rows.select([name for name, _ in self.operator.keys]).to_pylist()))
+        return list(map(repr, python_rows(rows.select([name for name, _ in self.operator.keys]))))
 
     def _fire_chunk(
         self, chunk: Chunk, fresh: Mapping[TimeKind, set[tuple[int, str]] | None]
@@ -308,8 +356,7 @@ def _between(hints: pa.Table, after: int | None, until: int) -> pa.Table:
 
 def _ranks(keys: pa.Table) -> list[int]:
     """The place of each key in the order of the keys themselves."""
-    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     ranks = np.empty(keys.num_rows, np.int64)
-    ranks[order.to_numpy()] = np.arange(keys.num_rows)
+    ranks[key_order(keys)] = np.arange(keys.num_rows)
     values: list[int] = ranks.tolist()
     return values

@@ -9,9 +9,20 @@ import pyarrow as pa
 
 from holdfast.errors import HoldfastError, InputError, ProcessingError
 from holdfast.operators.process.convert import first_misfit, to_arrow
+from holdfast.state.text import python_rows
 from holdfast.types import parse_schema, type_words
 
-__all__ = ["Collector", "declared_output"]
+__all__ = ["Collector", "declared_output", "key_words"]
+
+
+def key_words(keys: pa.Table, place: int) -> str:
+    """A key in words.
+
+    >>> key_words(pa.table({"user": ["ann", "bob"]}), 1)
+    "key (user='bob')"
+    """
+    (row,) = python_rows(keys.slice(place, 1))
+    return f"key ({', '.join(f'{name}={value!r}' for name, value in row.items())})"
 
 
 def declared_output(owner: type, given: object) -> pa.Schema:
@@ -28,15 +39,18 @@ def declared_output(owner: type, given: object) -> pa.Schema:
 class Collector:
     """Gathers rows (dicts, or tuples in the order of the schema) for one output."""
 
-    def __init__(self, name: str, schema: pa.Schema) -> None:
+    def __init__(self, name: str, schema: pa.Schema, author: object, epoch: int) -> None:
         self.name = name
         self.schema = schema
+        self.author = type(author).__name__
+        """Whose rows they are, for error messages."""
+        self.epoch = epoch
         self.rows: list[Any] = []
         self.owners: list[int] = []
         """The key that each row was put out for; a key without rows takes no place."""
 
     def table(self, words: Callable[[int], str]) -> pa.Table:
-        """The rows since the last call; ``words`` names a key in error messages."""
+        """The rows since the last call; ``words`` says in error messages what a row is for."""
         rows, owners = self.rows, self.owners
         self.rows, self.owners = [], []
         if not rows:
@@ -78,8 +92,8 @@ class Collector:
             if problem:
                 where = f"output {self.name!r}" if self.name else "its output"
                 return ProcessingError(
-                    f"the process put out a row for key ({words(owner)}) that doesn't fit {where}: "
-                    + problem,
+                    f"{self.author} put out a row for {words(owner)} in epoch {self.epoch} that "
+                    f"doesn't fit {where}: {problem}",
                     hint="the output is declared as "
                     + ", ".join(f"{f.name} {type_words(f.type)}" for f in self.schema),
                 )

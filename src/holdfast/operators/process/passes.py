@@ -69,6 +69,8 @@ class Passes:
     sides: dict[str, list[pa.Table]] = field(default_factory=dict)
     new_keys: int = 0
     _changes: list[dict[str, list[pa.Table]]] = field(default_factory=list)
+    _items: int = 0
+    """Items that a pass appends to lists are numbered from here: behind those of the passes before."""
 
     def run(
         self, work: WorkKeys, act: Callable[[Chunk], Result], chunk_keys: int | None = None
@@ -76,12 +78,13 @@ class Passes:
         """One pass: ``act`` on every chunk of keys."""
         self.cells.use(self._before())
         made: dict[str, list[pa.Table]] = {}
-        number = len(self._changes)
+        most = 0
         for hashes, chunk in work.chunks(chunk_keys or CHUNK_KEYS):
             self.cells.begin(hashes, chunk.keys)
             with _no_collection():
                 result = act(chunk)
-            changes, new = self.cells.finish(number)
+            most = max(most, self.cells.most_appended)
+            changes, new = self.cells.finish(self._items)
             self.new_keys += new
             for table, rows in changes.items():
                 made.setdefault(table, []).append(rows)
@@ -89,6 +92,15 @@ class Passes:
             for name, side in result.sides.items():
                 self.sides.setdefault(name, []).append(side)
         self._changes.append(made)
+        self._items += most
+
+    def last_hints(self, table: str) -> list[pa.Table]:
+        """Rows of a timed table that the last pass has written."""
+        return self._changes[-1].get(table, []) if self._changes else []
+
+    def settle(self) -> None:
+        """Make one of all passes so far: many would make each look-up longer."""
+        self._changes = [{table: [rows] for table, rows in self.changes().items()}]
 
     def hints(self, table: str) -> list[pa.Table]:
         """Rows of a timed table that the passes so far have written."""

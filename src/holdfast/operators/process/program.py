@@ -89,10 +89,21 @@ class Program(ABC):
     """Kinds of time it may set timers for."""
     output_schema: pa.Schema
     side_schemas: Mapping[str, pa.Schema]
+    deleted: frozenset[str] = frozenset()
+    """Names of states that it wants forgotten, if there are any."""
 
     @abstractmethod
     def describe(self) -> str:
         """What kind of program, in a line; its states describe themselves."""
+
+    @property
+    @abstractmethod
+    def code(self) -> object:
+        """The user's object."""
+
+    def times(self, clock: Clock) -> Clock:
+        """The times that its timers and its code go by; by default the epoch's own."""
+        return clock
 
     @abstractmethod
     def open(self, cells: Cells, clock: Clock, place: Place) -> Running:

@@ -32,7 +32,7 @@ from holdfast.operators.process.broadcast import (
 )
 from holdfast.operators.process.convert import fitting, to_arrow, to_python
 from holdfast.operators.process.declare import State, declared_states
-from holdfast.operators.process.keyed import Metrics, from_ms
+from holdfast.operators.process.keyed import Metrics, from_ms, watermark_of
 from holdfast.operators.process.output import Collector, declared_output
 from holdfast.operators.process.program import user_error
 from holdfast.operators.process.rows import to_rows
@@ -96,7 +96,9 @@ class PartitionContext:
     def __init__(self, clock: Clock, place: Place, sides: Mapping[str, Collector]) -> None:
         self.epoch = clock.epoch
         self.processing_time = from_ms(clock.processing_time_ms)
-        self.watermark = None if clock.watermark_ms is None else from_ms(clock.watermark_ms)
+        self.watermark = watermark_of(clock)
+        self.input_ended = clock.at_end
+        """Whether input has ended: there will be no more rows."""
         self.partition = place.partition
         self.partitions = place.partitions
         self.metrics = Metrics()
@@ -210,6 +212,15 @@ class PartitionOperator(Operator):
         """The kind of program."""
         return "process without a key"
 
+    def describe_states(self) -> Sequence[str]:
+        """The states that the process declares."""
+        return [state.describe() for state in (*self.lists.values(), *self.broadcast.values())]
+
+    @property
+    def code(self) -> object:
+        """The process."""
+        return self.process
+
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Set control rows apart."""
         del clock
@@ -229,8 +240,10 @@ class _Session(Session):
     ) -> None:
         self.operator, self.clock, self.place = operator, clock, place
         self.process = operator.process
-        self._main = Collector("", operator.output_schema)
-        self._sides = {n: Collector(n, s) for n, s in operator.side_schemas.items()}
+        self._main = Collector("", operator.output_schema, self.process, clock.epoch)
+        self._sides = {
+            n: Collector(n, s, self.process, clock.epoch) for n, s in operator.side_schemas.items()
+        }
         self.context = PartitionContext(clock, place, self._sides)
         self.lists = {
             name: _ListCell(operator.list_table(declared), declared, state, clock, place)
@@ -271,9 +284,9 @@ class _Session(Session):
             entries = shared.finish()
             if entries is not None and self.place.range.first == 0:
                 changes[shared.schema.table] = entries
-        sides = {n: side.table(_no_key) for n, side in self._sides.items() if side.rows}
+        sides = {n: side.table(self._whose) for n, side in self._sides.items() if side.rows}
         counted, self.context.metrics.counts = self.context.metrics.counts, {}
-        return Update(changes, self._main.table(_no_key), 0, sides, counted)
+        return Update(changes, self._main.table(self._whose), 0, sides, counted)
 
     def close(self) -> None:
         self._call("close", self.process.close)
@@ -284,6 +297,10 @@ class _Session(Session):
             self._main.rows += put_out
             self._main.owners += [0] * (len(self._main.rows) - len(self._main.owners))
 
+    def _whose(self, owner: int) -> str:
+        del owner
+        return f"partition {self.place.partition}"
+
     def _call(self, what: str, call: Any) -> None:
         try:
             call()
@@ -291,11 +308,6 @@ class _Session(Session):
             name = f"{type(self.process).__name__}.{what}"
             where = {"partition": self.place.partition}
             raise user_error(error, name, where, self.clock.epoch) from error
-
-
-def _no_key(owner: int) -> str:
-    del owner
-    return "none"
 
 
 class _ListCell:

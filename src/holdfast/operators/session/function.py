@@ -144,6 +144,11 @@ class WindowFunctionOperator(Operator):
         columns = [f"{name}: {kind}" for name, kind in self._others]
         return "\n".join([f"window function by {keys}", str(self.window), *columns])
 
+    @property
+    def code(self) -> object:
+        """The function."""
+        return self.function
+
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
         """Note the greatest event time, and set late rows apart."""
         name = self.event_time.column

@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.operators.arriving import Fields
@@ -28,7 +27,7 @@ from holdfast.operators.session.spans import sort_spans
 from holdfast.operators.window.spec import WINDOW_START
 from holdfast.state.columns import Indices, concat, take, take_all
 from holdfast.state.hashing import HashRange, entry_hashes, marker_hashes
-from holdfast.state.keys import SortedRows, sort_rows
+from holdfast.state.keys import SortedRows, key_order, sort_rows
 from holdfast.state.schema import TableSchema
 
 __all__ = ["EPOCH", "SEQUENCE", "FunctionWork", "Stored"]
@@ -239,9 +238,8 @@ def _key_ranks(members: _Members, rows: Indices) -> Indices:
     owners = members.owners[rows]
     named = np.flatnonzero(np.bincount(owners, minlength=len(members.keys)))
     keys = members.keys.at(named).keys
-    by_key = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     ranks = np.empty(len(members.keys), np.int64)
-    ranks[named[by_key.to_numpy()]] = np.arange(len(named))
+    ranks[named[key_order(keys)]] = np.arange(len(named))
     return ranks[owners]
 
 

@@ -24,6 +24,7 @@ from holdfast.state.schema import (
     order_to_time,
     time_to_order,
 )
+from holdfast.state.text import python_rows
 
 __all__ = [
     "EVERYTHING",
@@ -84,7 +85,7 @@ class KeySet:
 
     def words(self, place: int) -> dict[str, object]:
         """One key, for messages."""
-        row: dict[str, object] = self.keys.slice(place, 1).to_pylist()[0]
+        (row,) = python_rows(self.keys.slice(place, 1))
         return row
 
 

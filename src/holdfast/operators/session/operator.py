@@ -32,6 +32,7 @@ from holdfast.operators.window.spec import (
 from holdfast.state.columns import take, take_all
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import HASH, Column, TableSchema
+from holdfast.state.text import python_rows
 
 __all__ = ["SessionOperator"]
 
@@ -168,7 +169,7 @@ class SessionOperator(Operator):
             columns, first, last = take_all(columns, order), first[order], last[order]
         owners = groups[firsts]
         keys = keys_of(rows, self._state_keys)
-        whose = lambda group: keys.slice(owners[group], 1).drop_columns([HASH]).to_pylist()[0]  # noqa: E731
+        whose = lambda group: python_rows(keys.slice(owners[group], 1).drop_columns([HASH]))[0]  # noqa: E731
         try:
             merged = self._buffers.merge(columns, Groups(firsts, total), whose)
         except Overflow:  # Together with the state, rows of both signs may fit all the same.

@@ -22,7 +22,7 @@ from holdfast.operators.top.session import TopSession
 from holdfast.operators.top.tables import TopTables
 from holdfast.state.columns import one_array, take_all
 from holdfast.state.keys import SortedRows
-from holdfast.state.schema import TableSchema, check_key_type
+from holdfast.state.schema import TableSchema, check_plain_type
 
 __all__ = ["CHANGE", "TopOperator"]
 
@@ -212,7 +212,7 @@ class TopOperator(Operator):
 
 def _check_order(name: str, kind: pa.DataType) -> None:
     try:
-        check_key_type(name, kind)
+        check_plain_type(name, kind)
     except InputError:
         raise InputError(
             f"rows can't be put in order by column {name!r} of type {kind}",

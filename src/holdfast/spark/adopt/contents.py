@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql import types as T  # noqa: N812
 
 from holdfast.spark.adopt.kinds import KINDS
-from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
+from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator, told
 from holdfast.spark.adopt.variables import timers_of, variables_of
 
 __all__ = ["Contents", "contents"]
@@ -52,9 +52,11 @@ def _read(
 ) -> Contents:
     state = old.state(operator, **options).drop("partition_id")
     shown = state.select(*(F.col(name).cast("string") for name in state.columns)).limit(limit)
-    first = tuple(tuple(str(value) for value in row) for row in shown.collect())
+    where = f"{what} of operator {operator} at {old.location}"
+    count, rows = told(where, lambda: (state.count(), shown.collect()))
+    first = tuple(tuple(str(value) for value in row) for row in rows)
     columns = tuple(f"{f.name}: {_fields(f.dataType)}" for f in state.schema)
-    return Contents(what, columns, state.count(), first)
+    return Contents(what, columns, count, first)
 
 
 def _fields(kind: T.DataType) -> str:

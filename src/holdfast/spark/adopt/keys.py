@@ -11,7 +11,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from holdfast.errors import InputError
 from holdfast.spark.buffers import clean
-from holdfast.spark.types import spark_type
+from holdfast.spark.types import arrow_type_nested, spark_type
 from holdfast.state.schema import HASH
 from holdfast.state.schema import Column as StateColumn
 
@@ -67,7 +67,9 @@ def hash_and_keys(keys: Sequence[StateColumn], there: Sequence[Field]) -> list[C
     if sorted(names) == sorted(field.name for field in there):
         ordered = [next(f for f in there if f.name == name) for name in names]
     wanted = [spark_type(key.type) for key in keys]
-    if [field.type for field in ordered] != wanted:
+    # By way of Arrow: whether the fields of a struct may be null makes no difference.
+    found = [arrow_type_nested(field.name, field.type) for field in ordered]
+    if found != [key.type for key in keys]:
         old = ", ".join(map(str, there)) or "nothing"
         new = ", ".join(
             f"{n}: {kind.simpleString()}" for n, kind in zip(names, wanted, strict=True)

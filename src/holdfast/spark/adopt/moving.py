@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint.coordinator import Coordinator, StoreResult
 from holdfast.checkpoint.entry import Checkpoint, EpochRecord
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.checkpoint.log import Log, LogState, read_log
+from holdfast.checkpoint.log import Log, LogState, read_log, tried_exclusive
 from holdfast.checkpoint.retention import Retention
 from holdfast.errors import ConfigurationError, HoldfastError, InputError, InternalError
 from holdfast.failpoints import failpoint
+from holdfast.operators.description import Description
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
 from holdfast.spark.adopt.position import check_sources, last_epoch, next_watermark, position_for
 from holdfast.spark.adopt.program import Program, adopted_tables
@@ -131,6 +132,7 @@ def _claim(storage: Storage, name: str) -> Log:
         now_ms=_now_ms,
         nonce=lambda: secrets.token_hex(8),
         expect_last=state.last_number,
+        exclusive=tried_exclusive(storage, state),
     )
 
 
@@ -188,7 +190,7 @@ def _record(
         _Stored(),
         {},
         tuple(schema.record() for schema in program.operator.tables),
-        {program.operator.id: program.operator.describe()},
+        {program.operator.id: str(Description.of(program.operator))},
         Retention(1, None),
         _now_ms,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +22,7 @@ from holdfast.errors import ConfigurationError, InputError
 from holdfast.spark.scratch import ScratchReader
 from holdfast.spark.session import QUERY_SETTINGS
 
-__all__ = ["OldQuery", "StatefulOperator"]
+__all__ = ["OldQuery", "StatefulOperator", "reasons_of", "told"]
 
 _T = TypeVar("_T")
 
@@ -59,8 +60,10 @@ class OldQuery:
         session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         for name, value in QUERY_SETTINGS.items():
             session.conf.set(name, value)
-        # Times without a zone are told by UTC here, as everywhere in Holdfast.
+        # These expressions are Holdfast's own: times without a zone are told by UTC, as everywhere in it,
+        # and what doesn't fit is an error.
         session.conf.set("spark.sql.session.timeZone", "UTC")
+        session.conf.set("spark.sql.ansi.enabled", "true")
         files = _Files(session, where)
         if not files.exists("metadata") or not files.exists("offsets"):
             raise ConfigurationError(
@@ -100,7 +103,7 @@ class OldQuery:
         """The state of an operator after the last committed batch."""
         reader = self.spark.read.format("statestore").option("batchId", self.batch)
         reader = reader.option("operatorId", operator.id).options(**options)
-        return _told(
+        return told(
             f"the state of operator {operator} at {self.location}",
             lambda: reader.load(self.location),
         )
@@ -146,7 +149,7 @@ class OldQuery:
 
 
 def _operators(spark: SparkSession, location: str) -> tuple[StatefulOperator, ...]:
-    rows = _told(
+    rows = told(
         f"the operators of the query at {location}",
         lambda: spark.read.format("state-metadata").load(location).collect(),
     )
@@ -160,15 +163,33 @@ def _operators(spark: SparkSession, location: str) -> tuple[StatefulOperator, ..
     return tuple(found[number] for number in sorted(found))
 
 
-def _told(what: str, read: Callable[[], _T]) -> _T:
+def told(what: str, read: Callable[[], _T]) -> _T:
+    """What Spark reads of an old query; ``ConfigurationError`` with all that Spark says if it can't."""
     try:
         return read()
-    except PySparkException as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ConfigurationError(
-            f"Spark can't read {what}: {reason}",
-            hint="read it with a Spark at least as new as the one that wrote it",
-        ) from error
+    except (PySparkException, Py4JJavaError) as error:
+        reasons = "; because: ".join(reasons_of(error))
+        hint = (
+            "read it with a Spark at least as new as the one that wrote it"
+            if "newer version of Spark" in reasons
+            else "the moved job needs what Spark's own reader of state (spark.read.format("
+            '"statestore")) can read: mend the cause, or let the old query run another batch with '
+            f"Spark {pyspark.__version__}, or leave its state and start the moved job with a new "
+            "checkpoint_dir"
+        )
+        raise ConfigurationError(f"Spark can't read {what}: {reasons}", hint=hint) from error
+
+
+def reasons_of(error: PySparkException | Py4JJavaError) -> list[str]:
+    """What went wrong in the JVM and what that came from, each in a line, the outermost first."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    found: list[str] = []
+    while java is not None:
+        text = str(java.getMessage() or java.toString()).strip().partition("\n")[0]
+        if not any(text in known for known in found):
+            found.append(text)
+        java = java.getCause()
+    return found or [str(error).strip().partition("\n")[0]]
 
 
 def _absolute(location: str | Path) -> str:

@@ -73,7 +73,8 @@ class _Reader:
         else:
             states, schemas = operator.program.states, operator.process_tables
         by_name = {state.name: state for state in states}
-        return cls(by_name, schemas, old, chosen, record, variables_of(chosen), timers_of(chosen))
+        variables = tuple(v for v in variables_of(chosen) if v.name not in operator.deleted_states)
+        return cls(by_name, schemas, old, chosen, record, variables, timers_of(chosen))
 
     def tables(self) -> list[AdoptedTable]:
         sparse: list[DataFrame] = []

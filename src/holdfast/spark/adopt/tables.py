@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -18,12 +19,14 @@ from holdfast.errors import CorruptionError, ProcessingError
 from holdfast.operators.columns import column
 from holdfast.operators.process.entry import entry_low
 from holdfast.operators.process.tables import MAP_KEY
+from holdfast.spark.adopt.old_query import reasons_of
 from holdfast.state.columns import one_array, take_all
 from holdfast.state.hashing import Hashes, entry_hashes, partition_range, partition_sql
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.run import Run, StoredForm
 from holdfast.state.schema import TableSchema, time_to_order
 from holdfast.state.stored import encode_stored
+from holdfast.state.text import python_rows, python_values
 from holdfast.storage import Storage
 
 __all__ = ["AdoptedTable", "partitions_for", "write_table"]
@@ -66,10 +69,10 @@ def write_table(
     by_partition = named.repartitionById(partitions, expr(partition_sql("_0", partitions)))
     try:
         rows = by_partition.mapInArrow(writer.task, "run binary").collect()
-    except PySparkException as error:
-        reason = str(error).strip().partition("\n")[0]
+    except (PySparkException, Py4JJavaError) as error:
+        reasons = "; because: ".join(reasons_of(error))
         raise ProcessingError(
-            f"the old state could not be written to {table.schema.table!r}: {reason}",
+            f"the old state could not be moved to {table.schema.table!r}: {reasons}",
             hint="mend the cause and adopt again; the old query is as it was",
         ) from error
     return [msgspec.json.decode(bytes(row[0]), type=Run) for row in rows]
@@ -116,7 +119,7 @@ class _Writer:
             return hashes
         entry = self.schema.keys[-1]
         if entry.name == MAP_KEY:
-            names = columns[len(self.schema.keys) - 1].to_pylist()
+            names = python_values(columns[len(self.schema.keys) - 1])
             low = np.array([entry_low(name, entry.type) for name in names], np.uint32)
         else:
             low = np.full(len(hashes), (self.epoch + 1) & 0xFFFFFFFF, np.uint32)
@@ -162,4 +165,4 @@ def _repeated(rows: SortedRows) -> str:
     ends = [*rows.starts[1:].tolist(), rows.table.num_rows]
     start = next(s for s, e in zip(rows.starts.tolist(), ends, strict=True) if e > s + 1)
     names = rows.table.column_names[1 : rows.keys + 1]
-    return str(rows.table.select(names).slice(start, 1).to_pylist()[0])
+    return str(python_rows(rows.table.select(names).slice(start, 1))[0])

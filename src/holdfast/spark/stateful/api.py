@@ -19,6 +19,7 @@ from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.shipping import send_along
 from holdfast.spark.stateful.errors import (
     event_time_without_watermark,
+    schema_not_nullable,
     unknown_output_mode,
     unresolved_column,
 )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["TransformWithState", "plan_stateful", "program_for_tests", "spark_watermark"]
 
 _DELAY = "spark.watermarkDelayMs"
+_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,12 @@ def plan_stateful(
     ``close``, once each.
     """
     _check_processor(call.processor)
+    if not keys:
+        raise InputError(
+            f"{type(call.processor).__name__} needs keys, and groupBy() names no column",
+            hint="name one; for one state over all rows group by a constant, "
+            "groupBy(F.lit(0).alias('all'))",
+        )
     send_along(call.processor)
     mode = parse_time_mode(call.time_mode)
     if str(call.output_mode).lower() not in ("append", "update"):
@@ -89,6 +97,8 @@ def plan_stateful(
     typed = [(key.name, key.type) for key in resolved]
     conf = df.sparkSession.conf
     frame_rows = int(conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
+    if str(conf.get(_ENCODING, "unsaferow")).lower() == "avro":
+        _check_nullable(call.declared)
     program = StatefulProgram(
         call.processor,
         call.declared,
@@ -150,6 +160,13 @@ def _check_processor(processor: object) -> None:
             hint="give an instance of a class derived from pyspark.sql.streaming.StatefulProcessor; "
             "for a KeyedProcess say key_by(…).process(…)",
         )
+
+
+def _check_nullable(declared: Declared) -> None:
+    """Refuse what Spark refuses with this encoding; with the other it takes such fields."""
+    for name, variable in declared.variables.items():
+        if variable.required or variable.key_required:
+            raise schema_not_nullable(name, variable.words())
 
 
 def _check_event_time(column: str, output: pa.Schema, event_time: EventTime | None) -> None:

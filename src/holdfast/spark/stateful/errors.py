@@ -23,6 +23,7 @@ __all__ = [
     "invalid_name",
     "invalid_time_mode",
     "old_event_time",
+    "schema_not_nullable",
     "ttl_not_positive",
     "ttl_time_mode",
     "unknown_output_mode",
@@ -187,6 +188,18 @@ def wrong_width(doing: str, needed: int, given: int) -> StateError:
     )
 
 
+def schema_not_nullable(name: str, fields: str) -> StateError:
+    """A field that can't be null, where states may gain fields by a later schema."""
+    return StateError(
+        "Error initializing state",
+        "If Avro encoding is enabled, all the fields in the schema for column family "
+        f"{name} must be nullable when using the TransformWithState operator. Please make the schema "
+        f"nullable. Current schema: {fields}",
+        "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE",
+        "XXKST",
+    )
+
+
 def unknown_time_mode(mode: str) -> IllegalArgumentException:
     """A time mode that doesn't exist."""
     return IllegalArgumentException(
@@ -235,10 +248,10 @@ def event_time_without_watermark() -> AnalysisException:
     )
 
 
-def old_event_time(event_ms: int, watermark_ms: int) -> StateError:
+def old_event_time(event_ms: int, watermark_ms: int, where: str) -> StateError:
     """A row put out that the next operator would have to drop."""
     return StateError(
-        "Error emitting a row",
+        f"Error emitting a row {where}",
         f"Previous node emitted a row with eventTime={event_ms} which is older than "
         f"current_watermark_value={watermark_ms}. This can lead to correctness issues in the "
         "stateful operators downstream in the execution pipeline. Please correct the operator logic "

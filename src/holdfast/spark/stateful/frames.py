@@ -13,9 +13,11 @@ from pyspark.sql.pandas.types import _create_converter_to_pandas
 
 from holdfast.errors import ProcessingError
 from holdfast.operators.process.convert import to_arrow
+from holdfast.operators.process.output import key_words
 from holdfast.operators.process.program import Chunk
 from holdfast.spark.types import spark_type
 from holdfast.state.columns import one_array
+from holdfast.state.text import python_values, text_array
 from holdfast.types import type_words
 
 __all__ = ["FrameForm"]
@@ -28,8 +30,11 @@ class FrameForm:
     more than slicing one.
     """
 
-    def __init__(self, output: pa.Schema, zone: str, most_rows: int) -> None:
+    def __init__(
+        self, output: pa.Schema, zone: str, most_rows: int, author: object, epoch: int
+    ) -> None:
         self._output, self._zone, self._most_rows = output, zone, most_rows
+        self._author, self._epoch = type(author).__name__, epoch
         self._frames: list[Any] = []
         self._owners: list[int] = []
         self._places: dict[tuple[Any, ...], list[int]] = {}
@@ -64,8 +69,7 @@ class FrameForm:
             return self._output.empty_table()
 
         def words(i: int) -> str:
-            row = chunk.keys.slice(owners[i], 1).to_pylist()[0]
-            return ", ".join(f"{name}={value!r}" for name, value in row.items())
+            return f"{key_words(chunk.keys, owners[i])} in epoch {self._epoch}"
 
         parts = [self._columns(frame, i, words) for i, frame in enumerate(frames)]
         arrays = [
@@ -81,7 +85,7 @@ class FrameForm:
     def _columns(self, frame: Any, i: int, words: Any) -> list[Any]:
         if not isinstance(frame, pd.DataFrame):
             raise ProcessingError(
-                f"the processor put out {frame!r} ({type(frame).__name__}) for key ({words(i)}), "
+                f"{self._author} put out {frame!r} ({type(frame).__name__}) for {words(i)}, "
                 "which is no DataFrame",
                 hint="yield pandas DataFrames, or use transformWithState for Rows",
             )
@@ -106,7 +110,7 @@ class FrameForm:
         else:
             missing = names[len(found) :]
         raise ProcessingError(
-            f"the processor put out a DataFrame for key ({key()}) without "
+            f"{self._author} put out a DataFrame for {key()} without "
             f"{', '.join(map(repr, missing)) or 'names'}: it has {list(found)}",
             hint="the output is declared as "
             + ", ".join(f"{f.name} {type_words(f.type)}" for f in self._output),
@@ -123,7 +127,7 @@ class FrameForm:
             return _to_arrow(part, field.type, self._zone)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
             raise ProcessingError(
-                f"the processor put out a DataFrame for key ({words(i)}) that doesn't fit its "
+                f"{self._author} put out a DataFrame for {words(i)} that doesn't fit its "
                 f"output: column {field.name!r} should be {type_words(field.type)}, but is "
                 f"{list(part)[:3]!r} ({part.dtype}): {error}",
                 hint="convert it in the processor, or declare another type",
@@ -150,7 +154,7 @@ def _series(column: pa.ChunkedArray, zone: str) -> Any:
     array = one_array(column)
     kind = array.type
     if pa.types.is_nested(kind):
-        series = array.to_pandas(date_as_object=True)
+        series = _pandas(array)
         return _create_converter_to_pandas(
             spark_type(kind),
             timezone=zone,
@@ -159,10 +163,17 @@ def _series(column: pa.ChunkedArray, zone: str) -> Any:
         )(series)
     if pa.types.is_timestamp(kind):
         return _local(array, zone).to_numpy(zero_copy_only=False).astype("datetime64[ns]")
-    series = array.to_pandas(date_as_object=True)
+    series = _pandas(array)
     if pa.types.is_integer(kind) and series.dtype.kind in "iu":
         return series.astype(np.int64, copy=False)
     return series.astype(np.float64, copy=False) if series.dtype.kind == "f" else series
+
+
+def _pandas(array: pa.Array) -> Any:
+    try:
+        return array.to_pandas(date_as_object=True)
+    except pa.ArrowException:
+        return pd.Series(python_values(array, maps_as_pydicts="strict"), dtype=object)
 
 
 def _local(array: pa.Array, zone: str) -> pa.Array:
@@ -175,8 +186,7 @@ def _local(array: pa.Array, zone: str) -> pa.Array:
 def _key_values(column: pa.ChunkedArray, zone: str) -> list[Any]:
     array = one_array(column)
     if not pa.types.is_timestamp(array.type):
-        values: list[Any] = array.to_pylist()
-        return values
+        return python_values(array)
     moments = _local(array, zone).to_numpy(zero_copy_only=False).astype("datetime64[ns]")
     return [None if pd.isna(moment) else moment for moment in pd.Series(moments)]
 
@@ -191,17 +201,31 @@ def _together(parts: Sequence[Any]) -> Any:
 
 def _to_arrow(values: Any, kind: pa.DataType, zone: str) -> pa.Array:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        series = pd.Series(values)
-        if not len(series) or series.isna().all():
-            return pa.nulls(len(series), kind)
-        moments = pd.to_datetime(series)
-        if moments.dt.tz is None:
-            moments = moments.dt.tz_localize(zone, ambiguous=False, nonexistent="shift_forward")
-        return pa.array(
-            moments.dt.tz_convert("UTC"), pa.timestamp("us", "UTC"), from_pandas=True, safe=False
-        )
+        return _moments(pd.Series(values), kind, zone)
     if not len(values):
         return pa.nulls(0, kind)
+    if pa.types.is_decimal(kind) and getattr(values.dtype, "kind", "O") in "iuf":
+        return _decimals(pa.array(values, from_pandas=True), kind)
     if pa.types.is_nested(kind):
         return to_arrow([None if isinstance(v, float) else v for v in values], kind)
-    return pa.array(values, kind, from_pandas=True)
+    try:
+        return pa.array(values, kind, from_pandas=True)
+    except UnicodeEncodeError:
+        return text_array([None if isinstance(v, float) else v for v in values], kind)
+
+
+def _moments(series: Any, kind: pa.DataType, zone: str) -> pa.Array:
+    if not len(series) or series.isna().all():
+        return pa.nulls(len(series), kind)
+    moments = pd.to_datetime(series)
+    if moments.dt.tz is None:
+        moments = moments.dt.tz_localize(zone, ambiguous=False, nonexistent="shift_forward")
+    return pa.array(
+        moments.dt.tz_convert("UTC"), pa.timestamp("us", "UTC"), from_pandas=True, safe=False
+    )
+
+
+def _decimals(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Whole numbers as decimals; with nulls among them they are floats to pandas."""
+    whole = numbers if pa.types.is_integer(numbers.type) else numbers.cast(pa.int64())
+    return pa.array(whole.to_pylist(), kind)

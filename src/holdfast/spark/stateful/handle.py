@@ -27,7 +27,7 @@ from holdfast.spark.stateful.errors import (
 from holdfast.spark.stateful.refusing import early, turn_gone
 from holdfast.spark.stateful.states import bind
 from holdfast.spark.stateful.variables import Kind, Variable
-from holdfast.types import parse_schema
+from holdfast.types import parse_schema, required_fields
 
 __all__ = ["DriverHandle", "Phase", "TaskHandle", "TimeMode", "parse_time_mode"]
 
@@ -116,7 +116,9 @@ class _Handle(StatefulProcessorHandle):
             self._check_ttl(doing, name, ttl_ms)
         fields = _schema(schema, name)
         keys = None if kind != "map" else _schema(key_schema, name)
-        variable = Variable(name, kind, fields, keys, ttl_ms or None)
+        required = required_fields(schema)
+        key_required = () if kind != "map" else required_fields(key_schema)
+        variable = Variable(name, kind, fields, keys, ttl_ms or None, required, key_required)
         self.variables[name] = variable
         return self._bind(variable)
 

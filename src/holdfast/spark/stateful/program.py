@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import cloudpickle
@@ -37,6 +38,7 @@ from holdfast.spark.stateful.handle import DriverHandle, TaskHandle, TimeMode
 from holdfast.spark.stateful.rows import RowForm
 from holdfast.spark.stateful.values import decoder, row_maker
 from holdfast.spark.stateful.variables import Variable
+from holdfast.state.text import python_rows, python_values
 
 __all__ = ["Declared", "StatefulProgram", "discover"]
 
@@ -87,7 +89,7 @@ class StatefulProgram(Program):
         self.zone, self.frame_rows, self.batch = zone, frame_rows, batch
         self.event_time = event_time
         """The output column that is the next operator's event time."""
-        self.declared = declared
+        self.declared, self.deleted = declared, declared.deleted
         kept = {
             name: variable
             for name, variable in declared.variables.items()
@@ -101,6 +103,21 @@ class StatefulProgram(Program):
     def describe(self) -> str:
         """The kind of program and its time; Row or pandas makes no difference to its state."""
         return f"transformWithState in {self.mode}"
+
+    @property
+    def code(self) -> object:
+        """The processor."""
+        return self.processor
+
+    def times(self, clock: Clock) -> Clock:
+        """Spark's watermark begins at 0: what is due, or late, by then is so in the first epoch."""
+        if self.mode != "EventTime" or self.batch:
+            return clock
+        return msgspec.structs.replace(
+            clock,
+            watermark_ms=max(clock.watermark_ms or 0, 0),
+            previous_watermark_ms=max(clock.previous_watermark_ms or 0, 0),
+        )
 
     def open(self, cells: Cells, clock: Clock, place: Place) -> Running:
         """Run ``init`` for one task."""
@@ -122,20 +139,21 @@ class _Form(Protocol):
     def output(self, chunk: Chunk) -> pa.Table: ...
 
 
-def _form(program: StatefulProgram) -> _Form:
+def _form(program: StatefulProgram, epoch: int) -> _Form:
+    author = program.processor
     if not program.pandas:
-        return RowForm(program.output_schema, program.zone)
+        return RowForm(program.output_schema, program.zone, author, epoch)
     # Only here, so that Rows don't wait for pandas to be imported.
     from holdfast.spark.stateful.frames import FrameForm
 
-    return FrameForm(program.output_schema, program.zone, program.frame_rows)
+    return FrameForm(program.output_schema, program.zone, program.frame_rows, author, epoch)
 
 
 class _Running(Running):
     def __init__(self, program: StatefulProgram, cells: Cells, clock: Clock) -> None:
         self._program, self._cells, self._clock = program, cells, clock
         self._processor = program.processor
-        self._form = _form(program)
+        self._form = _form(program, clock.epoch)
         self._times = _timer_values(program, clock)
         self._handle = TaskHandle(program.mode, program.declared.variables, program.held_as, cells)
         self._failed = False
@@ -215,12 +233,16 @@ class _Running(Running):
         return Result(output)
 
     def _check_event_time(self, output: pa.Table) -> None:
-        column, watermark = self._program.event_time, self._clock.watermark_ms
+        # Once input has ended all times are before the watermark, and none is too late.
+        clock = self._clock
+        watermark = clock.previous_watermark_ms if clock.at_end else clock.watermark_ms
+        column = self._program.event_time
         if column is None or watermark is None or not output.num_rows:
             return
         first = pc.min(output.column(column).cast(pa.timestamp("us"), safe=False)).value
         if first is not None and first // 1000 <= watermark:
-            raise old_event_time(first // 1000, watermark)
+            where = f"of {type(self._processor).__name__} in epoch {self._clock.epoch}"
+            raise old_event_time(first // 1000, watermark, where)
 
     def _guarded(self, what: str, run: Callable[[], None], chunk: Chunk | None, place: Any) -> None:
         try:
@@ -228,7 +250,7 @@ class _Running(Running):
         except Exception as error:
             self._failed = True
             name = f"{type(self._processor).__name__}.{what}"
-            key = {} if chunk is None else chunk.keys.slice(place(), 1).to_pylist()[0]
+            key = {} if chunk is None else python_rows(chunk.keys.slice(place(), 1))[0]
             raise user_error(error, name, key, self._clock.epoch) from error
 
 
@@ -246,6 +268,6 @@ def _timer_keys(keys: pa.Table) -> list[Row]:
     decoders = [decoder(field.type) for field in keys.schema]
     columns = [
         column if decode is None else [None if v is None else decode(v) for v in column]
-        for column, decode in zip((c.to_pylist() for c in keys.columns), decoders, strict=True)
+        for column, decode in zip(map(python_values, keys.columns), decoders, strict=True)
     ]
     return [row(values) for values in zip(*columns, strict=True)]

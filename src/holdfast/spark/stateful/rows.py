@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -11,10 +11,11 @@ from pyspark.sql import Row
 
 from holdfast.errors import ProcessingError
 from holdfast.operators.process.convert import to_python
-from holdfast.operators.process.output import Collector
+from holdfast.operators.process.output import Collector, key_words
 from holdfast.operators.process.program import Chunk
 from holdfast.spark.stateful.values import row_maker
 from holdfast.state.columns import one_array
+from holdfast.state.text import python_values
 
 __all__ = ["RowForm"]
 
@@ -25,11 +26,11 @@ _BLOCK = 32_768
 class RowForm:
     """Keys are tuples; rows are Rows with all columns, timestamps in the session's time zone."""
 
-    def __init__(self, output: pa.Schema, zone: str) -> None:
+    def __init__(self, output: pa.Schema, zone: str, author: object, epoch: int) -> None:
         self._zone = zone
         self._names = output.names
         self._nested = [i for i, f in enumerate(output) if pa.types.is_nested(f.type)]
-        self._collector = Collector("", output)
+        self._collector = Collector("", output, author, epoch)
 
     def keys(self, chunk: Chunk) -> list[tuple[Any, ...]]:
         """The keys of a chunk."""
@@ -58,14 +59,13 @@ class RowForm:
         collector = self._collector
 
         def words(i: int) -> str:
-            row = chunk.keys.slice(i, 1).to_pylist()[0]
-            return ", ".join(f"{name}={value!r}" for name, value in row.items())
+            return key_words(chunk.keys, i)
 
         names, owners = self._names, collector.owners
         rows = [
             row
             if type(row) is Row and getattr(row, "__fields__", None) == names  # made by keywords
-            else self._by_name(row, words(owner))
+            else self._by_name(row, words, owner)
             for row, owner in zip(collector.rows, owners, strict=True)
         ]
         for place in self._nested:
@@ -73,11 +73,12 @@ class RowForm:
         collector.rows = rows
         return collector.table(words)
 
-    def _by_name(self, row: Any, key: str) -> tuple[Any, ...]:
+    def _by_name(self, row: Any, words: Callable[[int], str], owner: int) -> tuple[Any, ...]:
         if not isinstance(row, Row) or not hasattr(row, "__fields__"):
+            by, epoch = self._collector.author, self._collector.epoch
             raise ProcessingError(
-                f"the processor put out {row!r} ({type(row).__name__}) for key ({key}), which is no "
-                "Row with names",
+                f"{by} put out {row!r} ({type(row).__name__}) for {words(owner)} in epoch {epoch}, "
+                "which is no Row with names",
                 hint=f"yield Row({self._names[0] if self._names else 'name'}=…)",
             )
         given = dict(zip(row.__fields__, row, strict=True))
@@ -133,8 +134,7 @@ def _values(column: pa.ChunkedArray, zone: str) -> list[Any]:
         there = pa.lib.string_to_tzinfo(zone)
         return [None if v is None else v.astimezone(there) for v in to_python(array)]
     if pa.types.is_nested(kind):
-        values: list[Any] = array.cast(_in_zone(kind, zone)).to_pylist()
-        return values
+        return python_values(array.cast(_in_zone(kind, zone)))
     return to_python(array)
 
 

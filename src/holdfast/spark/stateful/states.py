@@ -25,7 +25,7 @@ class _Value(ValueState):
     def __init__(self, variable: Variable, cell: ValueCell) -> None:
         self._stateName = variable.name
         self._cell, self._cursor = cell, cell.cursor
-        codec = Codec(variable.name, variable.schema, UPDATING)
+        codec = Codec(variable.name, variable.schema, UPDATING, variable.required)
         self._encode, self._decode = codec.encode, codec.decode
 
     def exists(self) -> bool:
@@ -46,7 +46,7 @@ class _List(ListState):
     def __init__(self, variable: Variable, cell: ListCell) -> None:
         self._stateName = variable.name
         self._cell = cell
-        codec = Codec(variable.name, variable.schema, UPDATING)
+        codec = Codec(variable.name, variable.schema, UPDATING, variable.required)
         self._encode, self._decode = codec.encode, codec.decode
 
     def exists(self) -> bool:
@@ -84,8 +84,9 @@ class _Map(MapState):
         assert variable.key_schema is not None
         self._stateName = variable.name
         self._cell = cell
-        self._keys = Codec(variable.name, variable.key_schema, UPDATING_MAP)
-        self._values = Codec(variable.name, variable.schema, UPDATING_MAP)
+        name, required = variable.name, variable.required
+        self._keys = Codec(name, variable.key_schema, UPDATING_MAP, variable.key_required)
+        self._values = Codec(name, variable.schema, UPDATING_MAP, required)
         self._bare = len(variable.key_schema) == 1
 
     def exists(self) -> bool:

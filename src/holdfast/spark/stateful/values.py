@@ -30,8 +30,10 @@ _MISFITS = (MisfitError, TypeError, ValueError, OverflowError, AttributeError)
 class Codec:
     """Fields of one state variable: its value, or the key of a map."""
 
-    def __init__(self, state: str, schema: pa.Schema, doing: str) -> None:
-        self.state, self.schema, self.doing = state, schema, doing
+    def __init__(
+        self, state: str, schema: pa.Schema, doing: str, required: Sequence[str] = ()
+    ) -> None:
+        self.state, self.schema, self.doing, self.required = state, schema, doing, required
         self.names: tuple[str, ...] = tuple(schema.names)
         self._width = len(self.names)
         self._row = row_maker(self.names)
@@ -49,12 +51,15 @@ class Codec:
         if len(given) != self._width:
             raise wrong_width(self.doing, self._width, len(given))
         try:
-            return {
+            held = {
                 name: None if v is None else encode(v)
                 for (name, encode), v in zip(self._encoders, given, strict=True)
             }
         except _MISFITS as error:
             raise self._misfit(given, error) from None
+        if self.required:
+            self._check_required(held)
+        return held
 
     def decode(self, held: dict[str, Any]) -> tuple[Any, ...]:
         """What a cell holds, as the processor gets it."""
@@ -72,6 +77,15 @@ class Codec:
     def decode_row(self, held: dict[str, Any]) -> Row:
         """What a cell holds, as a Row."""
         return self._row(self.decode(held))
+
+    def _check_required(self, held: dict[str, Any]) -> None:
+        for name in self.required:
+            if held[name] is None:
+                raise StateError(
+                    self.doing,
+                    f"field {name!r} of state {self.state!r} is declared never to be null, and was "
+                    "given None: declare it nullable, or give it a value",
+                )
 
     def _misfit(self, given: tuple[Any, ...], error: Exception) -> StateError:
         for field, value, (_, encode) in zip(self.schema, given, self._encoders, strict=True):

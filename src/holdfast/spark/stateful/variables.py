@@ -26,6 +26,10 @@ class Variable:
     key_schema: pa.Schema | None = None
     """Of a map: the fields of its keys."""
     ttl_ms: int | None = None
+    required: tuple[str, ...] = ()
+    """Fields that are declared never to be null."""
+    key_required: tuple[str, ...] = ()
+    """Of a map: such fields of its keys."""
 
     def state(self, taken: Collection[str] = ()) -> State:
         """The state that keeps it. ``taken`` are the names of key columns, which it can't have.

@@ -1,0 +1,118 @@
+"""What a log entry keeps of an operator in words, and whether operators have changed places.
+
+Only the first part, what an operator computes, must be the same after a restart. The rest tells
+operators without a name apart, which are called by their kind and place in the program: if each of
+two looks like what the entry has under the other's name, the state would go to the wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import xxhash
+
+if TYPE_CHECKING:
+    from holdfast.operators.base import Operator
+
+__all__ = ["Description", "digest", "find_moved"]
+
+_MARKS = ("  state ", "  code ", "  reads ")
+_PLAIN = (str, bytes, int, float, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """An operator in words.
+
+    >>> words = str(Description("process by user: string", ("total: value double",), "1f", "2e"))
+    >>> print(words)
+    process by user: string
+      state total: value double
+      code 1f
+      reads 2e
+    >>> Description.parse(words).states
+    ('total: value double',)
+    """
+
+    what: str
+    """What it computes: a restart must bring the same."""
+    states: tuple[str, ...] = ()
+    """The states that user code declares, which may come and go."""
+    code: str = ""
+    """A digest of the user's code that it runs; empty if it runs none, or nobody noted it."""
+    reads: str = ""
+    """A digest of what it reads; empty if nobody noted it."""
+
+    @classmethod
+    def of(cls, operator: Operator) -> Description:
+        """That of an operator, wherever it stands."""
+        states = tuple(" ".join(state.splitlines()) for state in operator.describe_states())
+        return cls(operator.describe(), states, _code(operator.code))
+
+    @classmethod
+    def parse(cls, words: str) -> Description:
+        """That of a log entry, also of one in which only what an operator computes is noted."""
+        lines = words.split("\n")
+        rest: dict[str, list[str]] = {mark: [] for mark in _MARKS}
+        while len(lines) > 1 and (mark := _mark(lines[-1])) is not None:
+            rest[mark].insert(0, lines.pop()[len(mark) :])
+        states, code, reads = rest.values()
+        return cls("\n".join(lines), tuple(states), "".join(code), "".join(reads))
+
+    def reading(self, reads: str) -> Description:
+        """The same, with what it reads."""
+        return replace(self, reads=reads)
+
+    def __str__(self) -> str:
+        lines = [self.what, *(f"  state {state}" for state in self.states)]
+        lines += [f"  code {self.code}"] if self.code else []
+        return "\n".join([*lines, *([f"  reads {self.reads}"] if self.reads else [])])
+
+    def shared(self, other: Description | None) -> frozenset[str]:
+        """What it has in common with another, of what tells operators apart."""
+        if other is None or other.what != self.what:
+            return frozenset()
+        names = ("states", "code", "reads")
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
+        return frozenset(name for name, mine, theirs in pairs if mine and mine == theirs)
+
+
+def _mark(line: str) -> str | None:
+    return next((mark for mark in _MARKS if line.startswith(mark)), None)
+
+
+def find_moved(
+    before: Mapping[str, Description], now: Mapping[str, Description], unnamed: Collection[str]
+) -> tuple[str, str] | None:
+    """An operator of an entry that the program has under another name: the old one and the new.
+
+    ``unnamed`` are those that got their name from their place. Only what an operator shares with
+    more reason with another than with its namesake counts: code, input and states may all change.
+    """
+    for old, then in before.items():
+        if old in now and old not in unnamed:
+            continue
+        for new in unnamed:
+            shared = then.shared(now[new])
+            at_home = (then.shared(now.get(old)), now[new].shared(before.get(new)))
+            known = old in now or new in before
+            if new != old and known and all(shared > here for here in at_home):
+                return old, new
+    return None
+
+
+def digest(text: str) -> str:
+    """A short name for a text."""
+    return xxhash.xxh3_64_hexdigest(text.encode())
+
+
+def _code(code: object) -> str:
+    """By its name and plain parameters: two instances of a class may differ in no more than those."""
+    if code is None:
+        return ""
+    name = getattr(code, "__qualname__", type(code).__qualname__)
+    given = getattr(code, "__dict__", {})
+    plain = sorted((str(k), repr(v)) for k, v in given.items() if isinstance(v, _PLAIN))
+    return digest(f"{name} {plain}")

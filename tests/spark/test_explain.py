@@ -1,0 +1,97 @@
+"""Spark's report of a failed query, in words for the pipeline's user."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.spark.explain import failure_of
+
+AGAIN = "start it again: it continues after the last checkpoint"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have had Spark tell of errors, in a file that hints name."""
+    monkeypatch.setattr("holdfast.spark.explain.told_elsewhere", lambda: None)
+
+
+class Fails(hf.KeyedProcess):
+    """Fails as it is told."""
+
+    output = "k string"
+    seen = hf.ValueState("long")
+
+    def __init__(self, act: Callable[[Fails, Any], object]) -> None:
+        self.act = act
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        self.act(self, ctx)
+
+
+def reported(act: Callable[[Fails, Any], object]) -> Exception:
+    """What Spark makes of the error of a task: its traceback between words of Spark's own."""
+    tester = hf.testing.ProcessorTester(Fails(act), columns="k string", keys="k")
+    try:
+        tester.process([("a",)])
+    except hf.HoldfastError as error:
+        error.__cause__ = None  # as a task raises it
+        text = "".join(traceback.format_exception(error))
+    return RuntimeError(
+        f"[STREAM_FAILED] Query [id = 1] terminated: Job aborted:\n\n{text}\n SQLSTATE: XXKST\n"
+        "=== Streaming Query ===\nIdentifier: 1"
+    )
+
+
+def divide(process: Fails, ctx: Any) -> object:
+    return 1 / 0
+
+
+def aside(process: Fails, ctx: Any) -> None:
+    ctx.output("nowhere", ("a",))
+
+
+def quoting(process: Fails, ctx: Any) -> None:
+    try:
+        aside(process, ctx)
+    except hf.InputError as error:
+        raise ValueError("it quotes another") from error
+
+
+@pytest.mark.parametrize(
+    ("act", "cause", "hint"),
+    [
+        (
+            divide,
+            "Fails.process raised ZeroDivisionError for key (k='a') in epoch 0",
+            "mend the code",
+        ),
+        (
+            aside,
+            "Fails.process, for key (k='a') in epoch 0: there is no side",
+            "declare it: side_outputs",
+        ),
+        (quoting, "Fails.process raised ValueError for key (k='a') in epoch 0", "mend the code"),
+    ],
+)
+def test_what_is_said_of_a_processs_error(act: Any, cause: str, hint: str) -> None:
+    failed = failure_of(reported(act), "orders", 4)
+    assert failed.message.startswith(f"pipeline 'orders' failed after epoch 4: {cause}")
+    assert f"in {act.__name__}" in failed.message, "the user's own traceback"
+    assert failed.hint is not None
+    assert hint in failed.hint
+    assert failed.hint.endswith("it continues after the last checkpoint")
+    assert failed.hint.count("it continues") == 1
+    assert "SQLSTATE" not in str(failed)
+
+
+def test_a_failure_before_the_first_epoch_names_none() -> None:
+    failed = failure_of(RuntimeError("no such topic\n\tat org.apache"), "orders", -1)
+    assert failed.message == (
+        "pipeline 'orders' failed before its first epoch was done: no such topic"
+    )
+    assert failed.hint == f"mend the cause and {AGAIN}"
