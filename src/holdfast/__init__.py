@@ -33,6 +33,7 @@ from holdfast.aggregates import (
     var_samp,
     variance,
 )
+from holdfast.changes import Changes
 from holdfast.checkpoint.coordinator import CheckpointEvent
 from holdfast.errors import (
     ConfigurationError,
@@ -44,7 +45,9 @@ from holdfast.errors import (
     InternalError,
     ProcessingError,
     StorageError,
+    UnknownNameError,
 )
+from holdfast.folding import fold
 from holdfast.joins import JoinedStream, VersionedStream
 from holdfast.keyed import (
     AggregatedStream,
@@ -112,6 +115,7 @@ __all__ = [
     "BatchProcess",
     "BatchResult",
     "BroadcastState",
+    "Changes",
     "CheckpointEvent",
     "ConfigurationError",
     "ConnectedStream",
@@ -142,6 +146,7 @@ __all__ = [
     "Stream",
     "TopStream",
     "UnionList",
+    "UnknownNameError",
     "ValueState",
     "VersionedStream",
     "WindowResultStream",
@@ -157,6 +162,7 @@ __all__ = [
     "configure",
     "count",
     "first",
+    "fold",
     "global_window",
     "last",
     "max",

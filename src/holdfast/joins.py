@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from holdfast.changes import Changes, passed_on
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 from holdfast.stream import ResultStream, Stream
@@ -84,6 +85,11 @@ class _TwoInputs(ResultStream):
     def inputs(self) -> tuple[Stream, ...]:
         """See :attr:`ResultStream.inputs`."""
         return (self.left, self.right)
+
+    @property
+    def puts_out(self) -> Changes:
+        """A pair stays."""
+        return passed_on(self.inputs, "a join")
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from holdfast.changes import Changes, passed_on
 from holdfast.errors import InputError
+from holdfast.spark.says_how import CONNECTED, KEYED, SaysHow
 from holdfast.stream import ResultStream, Rows, Stream
 
 if TYPE_CHECKING:
@@ -34,9 +36,10 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False)
-class KeyedStream:
+class KeyedStream(SaysHow):
     """Rows grouped by key."""
 
+    _how = KEYED
     source: Stream
     keys: tuple[str | Column, ...]
 
@@ -110,9 +113,10 @@ class KeyedStream:
 
 
 @dataclass(frozen=True, eq=False)
-class ConnectedStream:
+class ConnectedStream(SaysHow):
     """Rows beside those of a control stream."""
 
+    _how = CONNECTED
     main: KeyedStream | Stream
     control: Stream
 
@@ -139,6 +143,11 @@ class AggregatedStream(ResultStream):
     def inputs(self) -> tuple[Stream, ...]:
         """See :attr:`ResultStream.inputs`."""
         return (self.keyed.source,)
+
+    @property
+    def puts_out(self) -> Changes:
+        """A changed key's new values replace those before."""
+        return Changes("update", tuple(self.plan().operator.key_names))
 
     @property
     def timed(self) -> bool:
@@ -239,6 +248,11 @@ class DeduplicatedStream(ResultStream):
     def inputs(self) -> tuple[Stream, ...]:
         """See :attr:`ResultStream.inputs`."""
         return (self.keyed.source,)
+
+    @property
+    def puts_out(self) -> Changes:
+        """The rows are the input's."""
+        return passed_on(self.inputs, "drop_duplicates()")
 
     @property
     def result_time(self) -> str | None:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 from holdfast.spark.flow.branch import Branch, Output, Source, WatermarkSpec, watermark_of
+from holdfast.spark.says_how import ROWS, SaysHow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from typing_extensions import Self
 
+    from holdfast.changes import Changes
     from holdfast.grouped import GroupedStream
     from holdfast.joins import JoinedStream, VersionedStream
     from holdfast.keyed import ConnectedStream, KeyedStream, PartitionStream
@@ -82,13 +84,25 @@ def stream(df: DataFrame) -> Stream:
     return Stream((Branch(Source(df), df, (), watermark_of(df)),))
 
 
-class Rows:
+class Rows(SaysHow):
     """Rows on their way, of a source or of an operator. Steps take any PySpark code without state."""
+
+    _how = ROWS
 
     @property
     def rows(self) -> Stream:
         """The rows as a stream."""
         raise NotImplementedError
+
+    @property
+    def changes(self) -> Changes:
+        """Whether rows are new, replace earlier ones (by which key) or take them back.
+
+        :func:`holdfast.fold` makes current rows of what was published, by what this says.
+        """
+        from holdfast.changes import changes_of
+
+        return changes_of(self.rows)
 
     def select(self, *columns: str | Column) -> Stream:
         """Like ``DataFrame.select``."""
@@ -402,6 +416,13 @@ class ResultStream(Rows):
     def result_time_is_end(self) -> bool:
         """Whether that is the end of a window."""
         return False
+
+    @property
+    def puts_out(self) -> Changes:
+        """What the results say about those before; :attr:`Rows.changes` is the same behind steps."""
+        from holdfast.changes import Changes
+
+        return Changes("append")
 
     @cached_property
     def rows(self) -> Stream:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from holdfast.changes import Changes
 from holdfast.errors import InputError
 from holdfast.stream import ResultStream, Stream
 
@@ -57,6 +58,11 @@ class TopStream(ResultStream):
     def inputs(self) -> tuple[Stream, ...]:
         """See :attr:`ResultStream.inputs`."""
         return (self.keyed.source,)
+
+    @property
+    def puts_out(self) -> Changes:
+        """Rows come and go, unless they go out once."""
+        return Changes(self.output)
 
     @property
     def result_time(self) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 
-__all__ = ["parse_schema", "parse_type", "quoted", "type_words"]
+__all__ = ["parse_schema", "parse_type", "quoted", "required_fields", "type_words"]
 
 _ATOMIC: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -93,6 +93,22 @@ def parse_schema(given: object) -> pa.Schema:
     return pa.schema([kind.field(i) for i in range(kind.num_fields)])
 
 
+def required_fields(given: object) -> tuple[str, ...]:
+    """The fields of a schema that are declared never to be null.
+
+    >>> required_fields("user string, total double NOT NULL")
+    ('total',)
+    """
+    if isinstance(given, pa.Schema):
+        return tuple(field.name for field in given if not field.nullable)
+    if isinstance(given, str):
+        parser = _Parser(given)
+        parser.schema_or_type()
+        return tuple(parser.required)
+    fields = _json_value(given, "type").get("fields", ())
+    return tuple(field["name"] for field in fields if not field.get("nullable", True))
+
+
 def type_words(kind: pa.DataType) -> str:
     """An Arrow type in Spark's words; they give the same type again.
 
@@ -150,6 +166,8 @@ class _Parser:
         self.tokens = list(_tokens(text))
         self.at = 0
         self.path: list[str] = []
+        self.required: list[str] = []
+        """The outermost fields that are declared ``NOT NULL``."""
 
     def schema_or_type(self) -> pa.DataType:
         """A list of fields, or one type: ``"a int"`` against ``"int"``."""
@@ -259,10 +277,11 @@ class _Parser:
             self.expect(",")
 
     def remarks(self) -> None:
-        """``NOT NULL``, ``COMMENT '…'``: state may always be null, and comments are for people."""
+        """``NOT NULL``, ``COMMENT '…'``: no part of a type; only who asks hears of the first."""
         if self.peek("not"):
             self.at += 1
             self.expect("null")
+            self.required += self.path if len(self.path) == 1 else []
         if self.peek("comment"):
             self.at += 1
             self.take("a comment")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from holdfast.changes import Changes
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 from holdfast.operators.window.spec import (
     WINDOW_END,
+    WINDOW_START,
     GlobalWindow,
     Output,
     SessionGap,
@@ -17,6 +19,7 @@ from holdfast.operators.window.spec import (
     Tumbling,
     WindowSpec,
 )
+from holdfast.spark.says_how import WINDOWED, SaysHow
 from holdfast.stream import ResultStream, Stream
 
 if TYPE_CHECKING:
@@ -124,9 +127,10 @@ def windowed(
 
 
 @dataclass(frozen=True, eq=False)
-class WindowedStream:
+class WindowedStream(SaysHow):
     """Rows in windows."""
 
+    _how = WINDOWED
     source: Stream
     keys: tuple[str | Column, ...]
     window: WindowSpec
@@ -162,6 +166,12 @@ class _InWindows(ResultStream):
         """See :attr:`ResultStream.inputs`."""
         return (self.windows.source,)
 
+    @property
+    def again(self) -> bool:
+        """Whether a window may have several results, though each is put out as if it were the only one."""
+        late = self.windows.trigger.late and self.windows.source.lateness_ms > 0
+        return self.windows.trigger.is_early or late
+
 
 @dataclass(frozen=True, eq=False)
 class WindowResultStream(_InWindows):
@@ -172,6 +182,21 @@ class WindowResultStream(_InWindows):
     aggregates: dict[str, Aggregate]
     name: str | None = None
     priority: int = 0
+
+    @property
+    def puts_out(self) -> Changes:
+        """A window's new result replaces the one before, or takes it back."""
+        windows = self.windows
+        if windows.output == "retract" or (windows.output == "append" and not self.again):
+            return Changes(windows.output)
+        if isinstance(windows.window, SessionGap):
+            why = 'a session has other bounds when it grows: say output="retract"'
+            return Changes("update", None, why)
+        from holdfast.spark.rows import resolve_keys
+
+        bounds = [] if isinstance(windows.window, GlobalWindow) else [WINDOW_START]
+        names = [key.name for key in resolve_keys(windows.source.df, windows.keys)]
+        return Changes("update", (*names, *bounds))
 
     @property
     def result_time(self) -> str | None:
@@ -200,6 +225,13 @@ class AppliedStream(_InWindows):
     output: object
     name: str | None = None
     priority: int = 0
+
+    @property
+    def puts_out(self) -> Changes:
+        """What the function returns; late rows may have it called again for a window."""
+        if not self.again:
+            return Changes("append")
+        return Changes("update", None, "a window's function is called again when late rows come")
 
     @property
     def result_time(self) -> str | None:

@@ -1,0 +1,112 @@
+"""What steps do to the columns of an operator's results, as Spark's own plan of them says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from holdfast.spark.trees import each, nodes
+
+__all__ = ["Followed", "follow"]
+
+_ONE_TO_ONE = ("Project", "Filter", "SubqueryAlias")
+_ROW_BY_ROW = ("Generate", "Join")
+_ELSEWHERE = ""
+"""Stands for what isn't a column of the results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What becomes of columns."""
+
+    names: dict[str, str]
+    """What each is called behind the steps, if it is there and has the values it had."""
+    tested: frozenset[str]
+    """Those that conditions look at, "" for what comes from elsewhere."""
+    repeats: tuple[str, ...]
+    """Steps that may make none or several rows of one, but the same of equal ones."""
+    others: tuple[str, ...]
+    """Further steps that aren't projections or filters."""
+    deterministic: bool
+
+
+def follow(frame: DataFrame, steps: Sequence[Callable[[DataFrame], DataFrame]]) -> Followed:
+    """Apply steps to a frame once more, and see what they have done."""
+    after = frame
+    for step in steps:
+        after = step(after)
+    began = {_id(column): column.name() for column in each(_plan(frame).output())}
+    plan = _plan(after)
+    above = _above(plan, set(began))
+    aliases = {
+        _id(column): column.child()
+        for node in above
+        if _kind(node) == "Project"
+        for column in each(node.projectList())
+        if _kind(column) == "Alias"
+    }
+
+    def same(id: int) -> str | None:  # noqa: A002 - Spark's word for it
+        while id in aliases and _kind(aliases[id]) == "AttributeReference":
+            id = _id(aliases[id])  # noqa: A001
+        return began.get(id)
+
+    def behind(id: int) -> set[str]:  # noqa: A002
+        """The columns that a column is made of."""
+        if id in began:
+            return {began[id]}
+        if id not in aliases:
+            return {_ELSEWHERE}
+        return {name for part in _references(aliases[id]) for name in behind(part)}
+
+    names: dict[str, str] = {}
+    for column in each(plan.output()):
+        if (first := same(_id(column))) is not None:
+            names.setdefault(first, column.name())
+    conditions = [node.condition() for node in above if _kind(node) == "Filter"]
+    tested = {name for each_ in conditions for part in _references(each_) for name in behind(part)}
+    kinds = [_kind(node) for node in above if _kind(node) not in _ONE_TO_ONE]
+    return Followed(
+        names,
+        frozenset(tested),
+        tuple(kind for kind in kinds if kind in _ROW_BY_ROW),
+        tuple(kind for kind in kinds if kind not in _ROW_BY_ROW),
+        all(node.deterministic() for node in above),
+    )
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _above(plan: Any, began: set[int]) -> list[Any]:
+    """The nodes of the steps: those that have the results' columns from below."""
+    makes_them = _kind(plan) == "Project" and any(
+        _kind(column) == "Alias" and _id(column) in began for column in each(plan.projectList())
+    )
+    if makes_them:
+        return []
+    below = [child for child in each(plan.children()) if _has(child, began)]
+    return [plan, *(node for child in below for node in _above(child, began))]
+
+
+def _has(plan: Any, began: set[int]) -> bool:
+    """Whether the results' columns come from there: a step may join them with a table."""
+    return any(_id(column) in began for node in nodes(plan) for column in each(node.output()))
+
+
+def _kind(node: Any) -> str:
+    name: str = node.getClass().getSimpleName()
+    return name
+
+
+def _id(column: Any) -> int:
+    number: int = column.exprId().id()
+    return number
+
+
+def _references(expression: Any) -> list[int]:
+    return [_id(column) for column in each(expression.references().toSeq())]
