@@ -21,7 +21,7 @@ from tools import environment
 from tools.system import ROOT, SetupError, say
 
 USAGE = """\
-./run demo                                 a stream, a kill -9, a restart: under a minute
+./run demo                                 a stream, a kill -9, a restart: one to two minutes
 ./run test [--fast]                        lint, types, and every test (--fast: without the slow ones)
 ./run test [--fast] PYTEST-ARGUMENTS       only these tests, e.g. tests/state -k merge
 ./run bench NAME [--quick] [--json FILE]   a benchmark; without NAME, the list of them
@@ -73,6 +73,8 @@ def _setup() -> int:
 def _become(program: str, *arguments: str, path: str | None = None) -> NoReturn:
     """Replace this process, so that signals and the exit code are the program's own."""
     variables = environment.ready()
+    # What the command line calls itself when it says what to do next.
+    variables["HOLDFAST_COMMAND"] = f"{os.path.relpath(ROOT)}/run holdfast"
     if path is not None:
         variables["PYTHONPATH"] = os.pathsep.join(
             filter(None, [path, os.environ.get("PYTHONPATH")])
@@ -99,6 +101,8 @@ _APART = (
     "tests/checkpoint",
     "tests/state",
     "tests/cli",
+    "tests/nexmark",
+    "tests/sql",
     "tests/spark/test_kill.py",
     "tests/spark/test_flow_kill.py",
 )
@@ -106,10 +110,8 @@ _APART = (
 _APART_FAST = (
     *_APART,
     "tests/bench",
-    "tests/nexmark",
     "tests/operators",
     "tests/sinks",
-    "tests/sql",
     "tests/test_docs.py",
 )
 
@@ -157,7 +159,7 @@ def _side_by_side(options: Sequence[str], some: Sequence[str]) -> int:
     What ``some`` say is kept back until the others are done.
     """
     pytest, variables = environment.program("pytest"), environment.ready()
-    others = ["tests", "src/holdfast", *(f"--ignore={path}" for path in some)]
+    others = ["tests", "src/holdfast", "bench", *(f"--ignore={path}" for path in some)]
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as said:
         say(f"pytest {' '.join(some)}, beside the others")

@@ -21,6 +21,7 @@ from holdfast.state.keys import sort_rows
 from holdfast.state.run import Run, StoredForm
 from holdfast.state.schema import TableSchema
 from holdfast.state.stored import encode_stored
+from holdfast.state.text import text_array
 from holdfast.storage import LocalStorage
 
 WORDS = AggregateOperator(
@@ -56,7 +57,7 @@ class Builder:
         keys = list(zip(*(columns[name] for name in self.schema.key_names), strict=True))
         hashes = [xxhash.xxh3_64_intdigest(repr(key).encode()) for key in keys]
         arrays = [pa.array(hashes, pa.uint64())]
-        arrays += [pa.array(columns[c.name], c.type) for c in self.schema.columns]
+        arrays += [text_array(list(columns[c.name]), c.type) for c in self.schema.columns]
         table = pa.Table.from_arrays(arrays, schema=self.schema.arrow)
         rows = sort_rows(table, len(self.schema.keys)).table
         data, info = encode_stored(iter([rows]), self.schema.arrow)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -8,7 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from holdfast.checkpoint.pins import live_pins, pin, read_pins
+from holdfast.checkpoint.retention import Retention, collect, plan_collection
+from holdfast.cli import directory
+from holdfast.errors import StorageError
+from holdfast.recovery.reader import stored_tables
 from holdfast.state.schema import Column, TableSchema
+from holdfast.storage import LocalStorage
 from tests.cli.checkpoint_directory import Builder
 
 
@@ -57,6 +65,17 @@ def test_one_key_is_found(builder: Builder, cli: Any) -> None:
     assert cells(cli("state", builder.path, "--key", "word=fig").stdout)[1:] == []
 
 
+def test_text_that_is_not_utf8_is_shown_and_found(tmp_path: Path, cli: Any) -> None:
+    builder = Builder(tmp_path / "ck")
+    builder.count_words(0, {"caf\udce9": 2, "café": 3})  # as a shell hands on the byte E9
+    builder.checkpoint(0)
+    _, *rows = cells(cli("state", builder.path).stdout)
+    assert sorted(row[:2] for row in rows) == [["caf\\udce9", "2"], ["café", "3"]]
+    (row,) = cells(cli("state", builder.path, "--key", "word=caf\udce9").stdout)[1:]
+    assert row[1] == "2"
+    assert cli("verify", builder.path).exit_code == 0
+
+
 def test_the_limit_is_said(builder: Builder, cli: Any) -> None:
     result = cli("state", builder.path, "--limit", 3)
     assert len(cells(result.stdout)) == 4
@@ -71,6 +90,9 @@ def test_one_operator_can_be_chosen(builder: Builder, cli: Any) -> None:
     assert "counts" in result.stderr
 
 
+PLACE = pa.struct([("x", pa.int64()), ("day", pa.date32())])
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "asked"),
     [
@@ -83,6 +105,8 @@ def test_one_operator_can_be_chosen(builder: Builder, cli: Any) -> None:
         (pa.timestamp("us", "UTC"), [0, 1], "1970-01-01T00:00:00"),
         (pa.timestamp("us", "UTC"), [0, 1], "1970-01-01T01:00:00+01:00"),
         (pa.timestamp("us"), [0, 1], "1970-01-01 00:00:00"),
+        (PLACE, [{"x": 1, "day": 0}, {"x": 1, "day": None}], '{"x": 1, "day": "1970-01-01"}'),
+        (PLACE, [{"x": 1, "day": None}, None], '{"x": 1}'),
     ],
     ids=str,
 )
@@ -136,3 +160,64 @@ def test_a_value_of_another_type_is_said(tmp_path: Path, cli: Any) -> None:
     result = cli("state", builder.path, "--key", "k=apple")
     assert result.exit_code == 1
     assert "'apple' is not a value of key column 'k'" in result.stderr
+
+
+def collect_all_but_the_newest(builder: Builder) -> None:
+    """What the running pipeline does at its next checkpoint."""
+    builder.runs = builder.runs[-1:]
+    builder.checkpoint(7)
+    now_ms = time.time_ns() // 1_000_000
+    plan = plan_collection(
+        builder.log.state(),
+        Retention(keep_last=1),
+        live_pins(builder.storage, now_ms),
+        live_objects=(),
+        now_ms=now_ms,
+    )
+    collect(builder.log, builder.storage, plan)
+
+
+def test_a_checkpoint_is_not_deleted_while_it_is_read(
+    builder: Builder, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*arguments: Any) -> Any:
+        collect_all_but_the_newest(builder)
+        return stored_tables(*arguments)
+
+    monkeypatch.setattr(sys.modules["holdfast.cli.state"], "stored_tables", late)
+    result = cli("state", builder.path, "--epoch", 0)
+    assert result.exit_code == 0, result.output
+    _, *rows = cells(result.stdout)
+    assert sorted(row[:2] for row in rows) == [["apple", "2"], ["pear", "4"], ["plum", "6"]]
+    assert read_pins(builder.storage) == {}
+
+
+def test_a_checkpoint_that_goes_before_it_is_held_makes_room_for_the_newest(
+    builder: Builder, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def late(storage: Any, entry: int, *arguments: Any, **options: Any) -> Any:
+        tries.append(entry)
+        if len(tries) == 1:
+            collect_all_but_the_newest(builder)
+        return pin(storage, entry, *arguments, **options)
+
+    monkeypatch.setattr(directory, "pin", late)
+    result = cli("state", builder.path)
+    assert (result.exit_code, tries) == (0, [2, 3]), result.output
+    assert "after epoch 7" in result.stdout
+    assert read_pins(builder.storage) == {}
+
+
+def test_who_may_only_read_is_told_and_reads(
+    builder: Builder, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: Any) -> bool:
+        raise StorageError("read-only")
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", refused)
+    result = cli("state", builder.path)
+    assert result.exit_code == 0
+    assert "without a pin" in result.stderr
+    assert len(cells(result.stdout)) == 5

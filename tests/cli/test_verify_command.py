@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 
 from holdfast.checkpoint.entry import SegmentRef, StagedOutput
 from holdfast.state.hashing import HashRange
@@ -78,6 +79,17 @@ def test_staged_output_that_was_cut_is_named(builder: Builder, cli: Any) -> None
     result = cli("verify", builder.path)
     assert result.exit_code == 1
     assert "has 4 bytes, the log says 99" in result.stderr
+
+
+def test_staged_output_with_other_content_is_named(builder: Builder, cli: Any) -> None:
+    name = f"staged/0-2-0-x-{xxhash.xxh3_64_hexdigest(b'rows')}.arrows"
+    builder.storage.put(name, b"rows")
+    builder.checkpoint(2, staged={"out": (StagedOutput(2, 0, name, 1, size_bytes=4),)})
+    assert cli("verify", builder.path).exit_code == 0
+    flip_byte(builder.path / name, 0)
+    result = cli("verify", builder.path)
+    assert result.exit_code == 1
+    assert f"object {name}" in result.stderr
 
 
 def test_a_damaged_log_entry_is_named(builder: Builder, cli: Any) -> None:

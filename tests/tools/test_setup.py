@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -145,3 +146,17 @@ def test_an_unknown_command_shows_the_known_ones(capsys: pytest.CaptureFixture[s
     assert "./run test" in capsys.readouterr().err
     assert run.main(["--help"]) == 0
     assert "./run demo" in capsys.readouterr().out
+
+
+def test_the_command_line_is_told_how_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(environment, "ready", dict)
+    monkeypatch.setattr(os, "execve", lambda file, words, variables: given.append(variables))
+    monkeypatch.chdir(system.ROOT)
+    run.main(["demo"])
+    monkeypatch.chdir(system.ROOT / "docs")
+    run.main(["holdfast", "verify"])
+    assert [variables["HOLDFAST_COMMAND"] for variables in given] == [
+        "./run holdfast",
+        "../run holdfast",
+    ]

@@ -51,7 +51,7 @@ def nexmark(
     _print(query, result, rows)
     show.console.print(
         f"\nThe result is in {escape(str(work / 'out'))}; look at the state with: "
-        f"holdfast state {escape(str(work / 'checkpoint'))}",
+        f"{escape(show.command('state', work / 'checkpoint'))}",
         highlight=False,
         soft_wrap=True,
     )
@@ -109,7 +109,7 @@ def _print(number: int, result: RunResult, rows: int) -> None:
     facts.add_row("events", show.count(result.events))
     facts.add_row("epochs", show.count(result.epochs))
     facts.add_row("rows of the result", show.count(total))
-    if result.query.folds:
+    if result.query.changes.kind != "append":
         facts.add_row("rows put out", show.count(result.published))
     facts.add_row("time", show.duration(round(result.seconds * 1000)))
     facts.add_row("throughput", f"{result.events_per_second:,.0f} events/s")

@@ -16,6 +16,7 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError
 from holdfast.operators.aggregate import AggregateOperator
 from holdfast.operators.base import Clock, Found
+from holdfast.operators.description import Description
 from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.state.hashing import Hashes
 from holdfast.state.keys import SortedRows
@@ -31,7 +32,7 @@ _TIMESTAMP = re.compile(r"timestamp\[(\w+), tz=(.+)\]")
 
 def finisher(schema: TableSchema, description: str) -> Callable[[pa.Table], pa.Table] | None:
     """What turns rows of a state table into keys and results; None if that isn't known."""
-    operator = _operator(schema, description)
+    operator = _operator(schema, Description.parse(description).what)
     if operator is None:
         return None
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
+
 from rich.console import Console
 
-__all__ = ["age", "console", "count", "duration", "errors", "size"]
+__all__ = ["age", "command", "console", "count", "duration", "errors", "size"]
 
 console = Console()
 errors = Console(stderr=True)
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def command(*arguments: object) -> str:
+    """A command of the command line, as whoever started this program can give it.
+
+    In a clone that is ``./run holdfast``, and ``./run`` says so.
+    """
+    return " ".join([os.environ.get("HOLDFAST_COMMAND", "holdfast"), *map(str, arguments)])
 
 
 def count(number: int) -> str:

@@ -14,13 +14,14 @@ from rich.text import Text
 
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.cli import show
-from holdfast.cli.directory import CheckpointDirectory, Directory
+from holdfast.cli.directory import CheckpointDirectory, Directory, held_checkpoint
 from holdfast.cli.results import finisher
 from holdfast.cli.values import parse_value, shown
 from holdfast.errors import InputError
 from holdfast.recovery.reader import stored_tables
 from holdfast.state.columns import equal, one_array
 from holdfast.state.schema import HASH, TableSchema
+from holdfast.state.text import python_values
 from holdfast.state.view import TableView
 
 __all__ = ["state"]
@@ -47,9 +48,20 @@ def state(
 
     Keys are found by reading through the table, because their hashes are Spark's to compute.
     """
-    opened = CheckpointDirectory.open(directory)
-    entry = opened.checkpoint(epoch=epoch)
     wanted = _parse_keys(key or [])
+    with held_checkpoint(directory, epoch) as (opened, entry):
+        _print_state(opened, entry, wanted, limit, operator, raw=raw)
+
+
+def _print_state(
+    opened: CheckpointDirectory,
+    entry: Checkpoint,
+    wanted: Mapping[str, str],
+    limit: int,
+    operator: str | None,
+    *,
+    raw: bool,
+) -> None:
     views = _chosen(stored_tables(entry, opened.storage), operator)
     filters = {name: _filters(view.schema, wanted) for name, view in views.items()}
     show.console.print(
@@ -143,7 +155,7 @@ def _table(schema: TableSchema, rows: pa.Table) -> Table:
         is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         style = "bold" if field.name in schema.key_names else None
         table.add_column(Text(field.name), justify="right" if is_number else "left", style=style)
-    columns: list[list[Any]] = [rows.column(field.name).to_pylist() for field in fields]
+    columns: list[list[Any]] = [python_values(rows.column(field.name)) for field in fields]
     for values in zip(*columns, strict=True):
         table.add_row(*(Text("null", "dim") if v is None else Text(shown(v)) for v in values))
     return table

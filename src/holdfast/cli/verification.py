@@ -7,15 +7,17 @@ whole.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from holdfast.checkpoint.blobs import is_content_of
 from holdfast.checkpoint.entry import Checkpoint, StagedOutput
 from holdfast.errors import CorruptionError, HoldfastError, StorageError
 from holdfast.recovery.opener import open_stored
+from holdfast.sinks.write_ahead import STAGED_EXTENSION
+from holdfast.sinks.write_ahead import is_content_of as is_staged_content
 from holdfast.state.blocks import OpenRun
 from holdfast.state.layout import Layout
 from holdfast.state.run import Run
@@ -210,14 +212,13 @@ def _wrong_with_object(
         return "it is missing"
     if expected - {there}:
         return f"it has {there} bytes, the log says {max(expected - {there})}"
-    if not name.startswith(_BLOBS):
+    if not name.startswith(_BLOBS) and not name.endswith(STAGED_EXTENSION):
         return None
     try:
         data = storage.get(name)
     except (NotFoundError, HoldfastError) as error:
         return f"it can't be read: {error}"
-    # A blob's name ends with the beginning of its content's SHA-256.
-    digest = name.rpartition("-")[2]
-    if not digest or not hashlib.sha256(data).hexdigest().startswith(digest):
+    whole = is_content_of if name.startswith(_BLOBS) else is_staged_content
+    if not whole(name, data):
         return "its content is not what its name says"
     return None

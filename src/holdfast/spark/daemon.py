@@ -12,11 +12,13 @@ import contextlib
 import gc
 import importlib
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
-from pyspark.daemon import manager
+from pyspark import daemon
 
-__all__ = ["PRELOADED", "preload"]
+__all__ = ["PRELOADED", "preload", "quietly"]
 
 PRELOADED = (
     "pyspark.worker",
@@ -38,8 +40,25 @@ def preload() -> None:
             importlib.import_module(name)
 
 
+def quietly(work: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
+    """A worker that ends without a word if nobody listens to it any more.
+
+    Spark closes the connection to a worker whose task is killed, as when a query stops. The worker
+    finds out when it writes, and would print a traceback for each.
+    """
+
+    def worker(connection: Any, authenticated: bool) -> int:
+        try:
+            return work(connection, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    return worker
+
+
 if __name__ == "__main__":
     preload()
+    daemon.worker = quietly(daemon.worker)  # type: ignore[assignment]
     # A worker looks for garbage after every task: some 0.1 s, if among all that was imported.
     gc.freeze()
-    manager()
+    daemon.manager()

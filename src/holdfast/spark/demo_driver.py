@@ -1,11 +1,13 @@
-"""The demo's driver process: runs the word count, tells its parent of every epoch, checks the end."""
+"""The demo's driver process: runs the word count, checks the end, and tells its parent what it is at.
+
+A line of JSON for each phase that begins (``phase``), each epoch, and the end (``summary``).
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,11 +26,12 @@ def main() -> None:
     """Run ``python -m holdfast.spark.demo_driver WORK_DIR``."""
     logging.basicConfig(level="ERROR")
     work = Path(sys.argv[1])
+    _say({"phase": "spark"})
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.log.level", "OFF").config("spark.driver.memory", "2g")
     spark = hf.configure(builder).getOrCreate()
-    began = time.monotonic()
+    _say({"phase": "restore"})
     words = (
         spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(work / "in"))
     )
@@ -37,18 +40,20 @@ def main() -> None:
         .key_by("word")
         .aggregate(n=hf.count(), total=hf.sum("amount"), last=hf.max("ts"))
     )
-    query = counts.write_to(hf.sinks.parquet(str(work / "out"))).start(
+    query = counts.write_to(hf.sinks.parquet(str(work / "out"), epoch_column="epoch")).start(
         "demo",
         work / "ck",
         checkpoint_interval="1 s",
         trigger="available-now",
         local_dir=work / "local",
     )
-    _tell(query, time.monotonic() - began)
+    _say({"phase": "epochs"})
+    _tell(query)
+    _say({"phase": "compare"})
     _say({"summary": _compare(spark, work)})
 
 
-def _tell(query: Query, ready_s: float) -> None:
+def _tell(query: Query) -> None:
     told = -1
     ended = False
     while not ended:
@@ -63,7 +68,6 @@ def _tell(query: Query, ready_s: float) -> None:
                 # Every epoch is one file of equal size, so its number says what is done.
                 "done": (epoch.epoch + 1) * epoch.rows,
                 "seconds": epoch.seconds["total"],
-                "ready_s": ready_s,
             }
             _say(event)
 
@@ -80,10 +84,7 @@ def _compare(spark: SparkSession, work: Path) -> dict[str, object]:
         F.count("*").alias("n"), F.sum("amount").alias("total"), F.max("ts").alias("last")
     )
     published = spark.read.parquet(str(work / "out"))
-    folded = published.groupBy("word").agg(
-        F.max_by(F.struct("n", "total", "last"), "epoch").alias("v")
-    )
-    folded = folded.select("word", "v.n", "v.total", "v.last")
+    folded = hf.fold(published, key="word", epoch="epoch")
     twice = published.groupBy("word", "epoch").count().filter("count > 1").count()
     return {
         "keys": batch.count(),
