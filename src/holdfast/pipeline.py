@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InputError
+from holdfast.spark.says_how import PIPELINE, SaysHow
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.coordinator import CheckpointEvent
@@ -41,9 +42,10 @@ def pipeline(*parts: Pipeline) -> Pipeline:
 
 
 @dataclass(frozen=True, eq=False)
-class Pipeline:
+class Pipeline(SaysHow):
     """A whole pipeline, ready to start."""
 
+    _how = PIPELINE
     outputs: tuple[Written, ...]
 
     def explain(self) -> str:
@@ -60,6 +62,7 @@ class Pipeline:
         *,
         checkpoint_interval: str | float | None = "10 s",
         trigger: str | float = "0 s",
+        end_of_input: bool = False,
         partitions: int | None = None,
         durability: str = "checkpoint",
         keep_last: int = 10,
@@ -80,6 +83,9 @@ class Pipeline:
         - ``checkpoint_interval``: how often; None means only when asked and at the end.
         - ``trigger``: time between epochs, ``"available-now"`` (process what is there, end with a
           checkpoint) or ``"manual"`` (one epoch per ``query.step()``, for tests).
+        - ``end_of_input=True``, with ``"available-now"``: no more input will come. After the last row
+          all that waits for event time comes out: windows, sessions, timers, rows of joins. The log
+          says so, and the pipeline takes no more input.
         - ``partitions``: most tasks per epoch; it may change between two starts.
         - ``durability="epoch"`` writes the log entry before Spark hears that the epoch is done.
         - ``keep_last``, ``keep_for``: which checkpoints are retained.
@@ -117,5 +123,6 @@ class Pipeline:
             drop_state=tuple(drop_state),
             clock=clock,
             on_checkpoint=callbacks,
+            end_of_input=end_of_input,
         )
         return start_pipeline(self, options)

@@ -41,7 +41,7 @@ def pipeline(spark: SparkSession, work: Path) -> hf.Pipeline:
         .key_by("word")
         .aggregate(n=hf.count(), total=hf.sum("amount"), last=hf.max("ts"))
     )
-    return counts.write_to(hf.sinks.parquet(str(work / "out")))
+    return counts.write_to(hf.sinks.parquet(str(work / "out"), epoch_column="epoch"))
 
 
 def run_to_end(name: str, make: Callable[[SparkSession, Path], hf.Pipeline]) -> None:

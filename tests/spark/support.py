@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import holdfast as hf
 from holdfast.checkpoint.log import read_log
 from holdfast.recovery.reader import stored_tables
 from holdfast.state.hashing import FULL_RANGE
@@ -108,10 +109,7 @@ def assert_equals_batch(spark: SparkSession, work: Path) -> None:
     published = spark.read.parquet(str(work / "out"))
     twice = published.groupBy("word", "epoch").count().filter("count > 1")
     assert twice.count() == 0
-    folded = published.groupBy("word").agg(
-        F.max_by(F.struct("n", "total", "last"), "epoch").alias("v")
-    )
-    assert as_set(folded.select("word", "v.n", "v.total", "v.last")) == expected
+    assert as_set(hf.fold(published, key="word", epoch="epoch")) == expected
     state = state_table(work)
     rows = zip(*(state[c].to_pylist() for c in state.column_names[1:]), strict=True)
     assert set(rows) == expected

@@ -27,7 +27,7 @@ from holdfast.errors import (
     ProcessingError,
 )
 from holdfast.spark.query import Query
-from holdfast.storage import open_storage
+from holdfast.storage import LocalStorage, open_storage
 from holdfast.testing import EpochSource
 
 pytestmark = pytest.mark.spark
@@ -52,7 +52,7 @@ def start_in(work: Path, df: DataFrame, name: str = "counts", **options: Any) ->
     """Start a count on the directories of one folder."""
     aggregates = options.pop("aggregates", {"n": hf.count(), "total": hf.sum("amount")})
     keys = options.pop("keys", ("word",))
-    sink = options.pop("sink", hf.sinks.parquet(str(work / "out")))
+    sink = options.pop("sink", hf.sinks.parquet(str(work / "out"), epoch_column="epoch"))
     pipeline = hf.stream(df).key_by(*keys).aggregate(**aggregates).write_to(sink)
     chosen = {
         "checkpoint_interval": None,
@@ -105,6 +105,19 @@ def test_a_map_can_not_be_a_key(source: EpochSource) -> None:
 def test_a_batch_dataframe_is_refused(spark: SparkSession) -> None:
     with pytest.raises(InputError, match="readStream"):
         hf.stream(spark.range(3)).key_by("id")
+
+
+def test_a_storage_that_creates_what_is_there_is_refused_and_left_as_it_was(
+    source: EpochSource, start: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overwrite(storage: LocalStorage, name: str, data: bytes) -> bool:
+        storage.put(name, data)
+        return True
+
+    monkeypatch.setattr(LocalStorage, "create", overwrite)
+    with pytest.raises(ConfigurationError, match="creates objects that are there already"):
+        start(source.df)
+    assert tree(tmp_path / "ck") == {}
 
 
 @pytest.mark.parametrize(
@@ -261,9 +274,8 @@ def test_a_run_that_is_bad_everywhere_is_named_with_the_newest_whole_entry(
 
 
 def published(spark: SparkSession, tmp_path: Path) -> dict[str, tuple[int, int]]:
-    rows = spark.read.parquet(str(tmp_path / "out"))
-    folded = rows.groupBy("word").agg(F.max_by(F.struct("n", "total"), "epoch").alias("v"))
-    return {r.word: (r.v.n, r.v.total) for r in folded.collect()}
+    rows = spark.read.parquet(str(tmp_path / "out")).drop("epoch")
+    return {r.word: (r.n, r.total) for r in hf.fold(rows, key="word").collect()}
 
 
 def test_no_space_left_fails_the_checkpoint_not_the_epoch(

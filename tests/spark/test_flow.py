@@ -30,6 +30,52 @@ def seen(name: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in hf.sinks.memory_table(name).to_pylist())
 
 
+class Seen(hf.KeyedProcess):
+    output = "p struct<k:string,v:long>, n long"
+    n = hf.ReducingState("long")
+    words = hf.MapState("string", "long")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        self.n.add(len(rows))
+        self.words["all"] = self.words.get("all", 0) + len(rows)
+        yield key.p, min(self.n.value, self.words["all"])
+
+
+def test_keys_that_are_structs(spark: SparkSession, tmp_path: Path) -> None:
+    """A null struct, one of nulls and one with a null are keys of their own, as to Spark's groupBy."""
+    source = EpochSource(spark, "p struct<k:string,v:long>, f double", tmp_path / "in")
+    rows = hf.stream(source.df)
+    # Its fields can't be null, those of the state can.
+    made = F.struct(F.lit(1).alias("one"), F.struct("f").alias("inner")).alias("made")
+    pipeline = hf.pipeline(
+        rows.key_by("p").aggregate(n=hf.count()).write_to(hf.sinks.memory("structs")),
+        rows.key_by("p").process(Seen()).write_to(hf.sinks.memory("seen")),
+        rows.key_by(made).aggregate(n=hf.count()).write_to(hf.sinks.memory("made")),
+    )
+    epoch: list[Any] = [(("a", 1), 0.0), (("a", None), -0.0), ((None, None), 1.0), (None, None)]
+    for _ in range(2):
+        query = start(pipeline, tmp_path)
+        source.add([*epoch, epoch[0]])
+        query.step()
+        query.stop()
+
+    def last(name: str) -> set[str]:
+        table = hf.sinks.memory_table(name).to_pylist()
+        return {repr(row) for row in table[len(table) // 2 :]}
+
+    batch = source.rows_so_far()
+    counts = {
+        (repr(r.p and r.p.asDict()), r["count"]) for r in batch.groupBy("p").count().collect()
+    }
+    expected = {f"{{'p': {key}, 'n': {n}}}" for key, n in counts}
+    assert len(expected) == 4
+    assert last("structs") == last("seen") == expected
+    groups = batch.groupBy(made).count().collect()
+    assert last("made") == {
+        repr({"made": row.made.asDict(recursive=True), "n": row["count"]}) for row in groups
+    }
+
+
 def test_a_diamond_with_two_sources_and_three_sinks(spark: SparkSession, tmp_path: Path) -> None:
     one = EpochSource(spark, SCHEMA, tmp_path / "one")
     two = EpochSource(spark, SCHEMA, tmp_path / "two")

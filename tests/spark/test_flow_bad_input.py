@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
+from holdfast.operators.description import Description
 from holdfast.testing import EpochSource
 from tests.spark.support import step_on
 
@@ -145,8 +146,9 @@ def test_a_loop_that_grows_ends_the_pipeline(
 ) -> None:
     out = rows.iterate(lambda loop: (loop.union(loop), loop.filter("false")), max_records=6)
     pipeline = out.write_to(hf.sinks.noop())
-    query = pipeline.start("grow", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "l")
+    # Before the start: the first epoch may begin without input.
     source.add([("a", 1, None)])
+    query = pipeline.start("grow", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "l")
     step_on(query)
     step_on(query)
     assert query.progress[-1].metrics == {"loop.records": 4}
@@ -196,6 +198,67 @@ def test_an_operator_that_was_renamed(rows: hf.Stream, source: EpochSource, tmp_
     query.step()
     query.stop()
     assert hf.sinks.memory_table("renamed").to_pylist()[-1] == {"k": "a", "n": 1}
+
+
+class Sums(hf.KeyedProcess):
+    output = "k string, total long"
+    total = hf.ValueState("long", default=0)
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        self.total.value += sum(row.v for row in rows)
+        yield key.k, self.total.value
+
+
+class Products(hf.KeyedProcess):
+    output = "k string, total long"
+    product = hf.ValueState("long", default=1)
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        for row in rows:
+            self.product.value *= row.v
+        yield key.k, self.product.value
+
+
+def test_operators_without_names_that_change_places(
+    rows: hf.Stream, source: EpochSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would inherit the other's state: by their states, or by what they read, it is noticed."""
+    sums = rows.key_by("k").process(Sums())
+    products = rows.key_by("k").process(Products())
+    few = rows.filter("v < 3").key_by("k").aggregate(n=hf.count())
+    many = rows.filter("v >= 3").key_by("k").aggregate(n=hf.count())
+
+    def pipeline(*results: Any) -> hf.Pipeline:
+        outputs = [r.write_to(hf.sinks.memory(f"m{i}")) for i, r in enumerate(results)]
+        return hf.pipeline(*outputs)
+
+    with monkeypatch.context() as before:
+        # As versions wrote it that noted only what must not change.
+        before.setattr(Description, "__str__", lambda self: self.what)
+        query = started(pipeline(sums, products, few, many), tmp_path)
+        source.add([("a", 3, None), ("a", 2, None), ("a", 4, None)])
+        query.step()
+        query.stop()
+    query = started(pipeline(sums, products, few, many), tmp_path)
+    source.add([("a", 1, None)])
+    query.step()
+    query.stop()
+    for swapped in ((products, sums, few, many), (sums, products, many, few)):
+        with pytest.raises(
+            hf.ConfigurationError, match="would get the state of another"
+        ) as refused:
+            started(pipeline(*swapped), tmp_path)
+        assert ".named(" in str(refused.value)
+    # With the names that they had, they may stand anywhere.
+    named: list[Any] = [products.named("process-2"), sums.named("process")]
+    named += [many.named("aggregate-2"), few.named("aggregate")]
+    query = started(pipeline(*named), tmp_path)
+    source.add([("a", 5, None), ("a", 2, None)])
+    query.step()
+    query.stop()
+    last = [hf.sinks.memory_table(f"m{i}").to_pylist()[-1] for i in range(4)]
+    assert [row["total"] for row in last[:2]] == [240, 17]
+    assert [row["n"] for row in last[2:]] == [3, 3]
 
 
 def test_a_source_more_than_the_checkpoint_has(

@@ -56,11 +56,12 @@ def program(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pr
     )
 
 
-def test_kills_at_every_window_change_nothing(program: Program, tmp_path: Path) -> None:
+def test_kills_change_nothing(program: Program, tmp_path: Path) -> None:
     program.kill_at(tmp_path, [*WINDOWS, *TASK_WINDOWS])
     program.assert_equals_clean(tmp_path)
 
 
+@pytest.mark.soak
 def test_random_kills_change_nothing(program: Program, tmp_path: Path) -> None:
     program.kill_at_random(tmp_path, kills=4, epochs=EPOCHS)
     program.assert_equals_clean(tmp_path)

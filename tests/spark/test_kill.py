@@ -25,14 +25,21 @@ pytestmark = [
 # step of an epoch, a checkpoint and a start. Each process is killed and the next one takes over.
 WINDOWS = [
     "checkpoint.start=kill@2",
+    "checkpoint.after_store=kill@2",
     "storage.local.after_link=kill@9",
+    "epoch.start=kill@2",
     "epoch.recorded=kill@3",
     "log.before_claim=kill",
     "log.after_claim=kill",
     "log.before_create=kill@3",
+    "log.after_create=kill@3",
+    "start.claimed=kill",
+    "start.published=kill",
     "collect.before_entry=kill",
+    "collect.after_entry=kill",
     "collect.after_objects=kill",
     "sink.parquet.before_link=kill@2",
+    "sink.parquet.after_rename=kill@2",
 ]
 
 
@@ -49,6 +56,7 @@ def test_nothing_is_lost_or_doubled_by_kills_at_every_step(
     assert_equals_batch(spark, tmp_path)
 
 
+@pytest.mark.soak
 def test_random_kills_end_with_the_result_of_batch(spark: SparkSession, tmp_path: Path) -> None:
     """Kills at random moments of a running pipeline."""
     seed = int(os.environ.get("HOLDFAST_SEED", random.SystemRandom().randrange(10**6)))

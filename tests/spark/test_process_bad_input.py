@@ -74,7 +74,7 @@ Start = Callable[..., Query]
 def start(source: EpochSource, tmp_path: Path) -> Start:
     def begin(process: Any, **options: Any) -> Query:
         stream = hf.stream(source.df).with_watermark("ts", "1 minute").key_by("word")
-        sink = hf.sinks.parquet(str(tmp_path / "out"))
+        sink = hf.sinks.parquet(str(tmp_path / "out"), epoch_column="epoch")
         chosen = {
             "checkpoint_interval": None,
             "trigger": "available-now",
@@ -184,7 +184,11 @@ def test_broadcast_state_and_its_stream_go_together(keyed: Any, source: EpochSou
         ),
         (
             "row",
-            ["key (word='b')", "field 'total' should be bigint, but is 'much' (str)"],
+            [
+                "Total put out a row for key (word='b') in epoch 1 that doesn't fit its output",
+                "field 'total' should be bigint, but is 'much' (str)",
+                "What to do: the output is declared as word string, total bigint; then start",
+            ],
         ),
         (
             "timer",

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.killing import EPOCHS_PER_RUN, FEW_WINDOWS, TASK_WINDOWS, Program
+from tests.spark.killing import EPOCHS_PER_RUN, TASK_WINDOWS, Program
 from tests.spark.process_program import SINKS
 from tests.spark.support import write_epoch
 
@@ -23,7 +23,8 @@ pytestmark = [
     pytest.mark.usefixtures("quick_java"),
 ]
 
-EPOCHS = EPOCHS_PER_RUN * len([*FEW_WINDOWS, *TASK_WINDOWS])
+WINDOWS_HERE = ["store.piece=kill@9", "checkpoint.before_acknowledge=kill@3", *TASK_WINDOWS]
+EPOCHS = EPOCHS_PER_RUN * len(WINDOWS_HERE)
 
 
 def add_input(work: Path, seed: int, rows: int = 60) -> None:
@@ -51,11 +52,12 @@ def program(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pr
 
 
 def test_kills_change_nothing(program: Program, tmp_path: Path) -> None:
-    """At the windows that matter to sinks and tasks; test_flow_kill has all of them."""
-    program.kill_at(tmp_path, [*FEW_WINDOWS, *TASK_WINDOWS])
+    """At the windows that matter to tasks with every kind of state, and to sinks that were told twice."""
+    program.kill_at(tmp_path, WINDOWS_HERE)
     program.assert_equals_clean(tmp_path)
 
 
+@pytest.mark.soak
 def test_random_kills_change_nothing(program: Program, tmp_path: Path) -> None:
     program.kill_at_random(tmp_path, kills=4, epochs=EPOCHS)
     program.assert_equals_clean(tmp_path)

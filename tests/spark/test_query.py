@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.checkpoint.entry import Checkpoint
+from holdfast.checkpoint.entry import Checkpoint, entry_name
 from holdfast.checkpoint.log import read_log
 from holdfast.checkpoint.retention import list_collectable
+from holdfast.errors import StateLostError
 from holdfast.spark.session import QUERY_SETTINGS
 from holdfast.storage import open_storage
 from holdfast.testing import EpochSource
@@ -88,10 +89,36 @@ def test_output_waits_for_its_checkpoint(spark: SparkSession, tmp_path: Path) ->
     source.add([("a", 1)])
     query.spark_query.processAllAvailable()
     assert query.status.last_epoch == 0
-    assert list((tmp_path / "out").glob("epoch=*")) == []
+    assert list((tmp_path / "out").glob("*.parquet")) == []
     assert query.checkpoint() == 0
-    assert [p.name for p in (tmp_path / "out").glob("epoch=*")] == ["epoch=0"]
+    assert [p.name for p in (tmp_path / "out").glob("*.parquet")] == ["epoch-0000000000.parquet"]
     query.stop()
+
+
+def test_text_that_is_not_utf8_is_state_like_any_other(spark: SparkSession, tmp_path: Path) -> None:
+    source = EpochSource(spark, "value binary", tmp_path / "in")
+    delivered: list[tuple[bytes, int]] = []
+
+    def deliver(df: Any, epoch: int, maybe_repeated: bool) -> None:
+        rows = df.selectExpr("CAST(word AS BINARY) AS word", "n").collect()
+        delivered.extend((bytes(row.word), row.n) for row in rows)
+
+    sink = hf.sinks.memory("not-utf8")
+    for restart in range(3):
+        source.add([(b"ok",), (b"\xff\xfe",), (b"\xff\xfe",)])
+        words = hf.stream(source.df.selectExpr("CAST(value AS STRING) AS word")).key_by("word")
+        counted = words.aggregate(n=hf.count(), most=hf.max("word"))
+        query = counted.write_to(sink, hf.sinks.foreach_batch(deliver)).start(
+            "text",
+            tmp_path / "ck",
+            trigger="available-now",
+            # With and without what is on the disk: each way has its own checks.
+            local_dir=tmp_path / f"local-{restart // 2}",
+        )
+        query.await_termination()
+    last = {row["word"]: (row["n"], row["most"]) for row in sink.rows()}
+    assert last == {"ok": (3, "ok"), "\udcff\udcfe": (6, "\udcff\udcfe")}
+    assert {(b"ok", 3), (b"\xff\xfe", 6)} <= set(delivered)
 
 
 def test_manual_steps_run_one_epoch_each(spark: SparkSession, tmp_path: Path) -> None:
@@ -197,6 +224,105 @@ def test_batches_are_measured_while_rows_are_wide(spark: SparkSession, tmp_path:
     query.stop()
     # In the first epoch nothing is known, in the second that rows were wide.
     assert limits == [str(64 << 20), str(64 << 20), str((1 << 31) - 1)]
+
+
+def test_after_a_clean_stop_nothing_is_delivered_again(spark: SparkSession, tmp_path: Path) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    calls: list[tuple[int, bool]] = []
+    sink = hf.sinks.foreach_batch(lambda df, epoch, repeated: calls.append((epoch, repeated)))
+    for _ in range(3):
+        source.add([("a", 1)])
+        query = start(source, tmp_path, sink)
+        query.process_all_available()
+        query.stop()
+    assert calls == [(0, False), (1, False), (2, False)]
+
+
+def test_process_all_available_says_that_a_sink_keeps_failing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    down = True
+
+    def write(df: DataFrame, epoch: int, maybe_repeated: bool) -> None:
+        if down:
+            raise OSError("the warehouse is down")
+        taken.append(epoch)
+
+    taken: list[int] = []
+    query = start(source, tmp_path, hf.sinks.foreach_batch(write))
+    source.add([("a", 1)])
+    for _ in range(2):
+        with pytest.raises(hf.HoldfastError, match="the warehouse is down"):
+            query.process_all_available()
+    down = False
+    query.process_all_available()
+    assert taken == [0]
+    source.add([("a", 1)])
+    query.process_all_available()
+    down = True
+    source.add([("a", 1)])
+    query._running.started.processAllAvailable()
+    with pytest.raises(hf.HoldfastError, match="the warehouse is down"):
+        query.stop()
+    assert taken == [0, 1]
+
+
+def test_state_that_is_lost_before_the_first_checkpoint_stays_on_the_timeline_that_was_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    query = start(source, tmp_path, hf.sinks.noop())
+    entries = []
+    for amount in (1, 10, 100):
+        source.add([("a", amount)])
+        query.process_all_available()
+        entries.append(query._running.coordinator.last.number)
+    query.stop()
+    query = start(source, tmp_path, hf.sinks.noop(), from_entry=entries[0], trigger="manual")
+
+    def lose() -> None:
+        running = query._running
+        before = running.started
+        running.lose_and_end(StateLostError("a host is gone"), running.parts)
+        running.wait_past(before)
+        assert running.coordinator.last is not None
+
+    lose()
+    assert query._running.coordinator.last.number == entries[0]
+    query.step()
+    assert query.checkpoint() == 3
+    lose()
+    # From now on its own checkpoint is where it goes on.
+    assert query._running.coordinator.last.epoch == 3
+    query.step()
+    query.stop()
+    assert state(tmp_path) == expected(source)
+
+
+def test_epochs_of_a_damaged_entry_are_not_published_under_the_same_numbers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    out = tmp_path / "out"
+    query = start(source, tmp_path, hf.sinks.parquet(str(out)))
+    for amount in (1, 10):
+        source.add([("a", amount)])
+        query.process_all_available()
+    damaged = query._running.coordinator.last.number
+    query.stop()
+    storage = open_storage(tmp_path / "ck")
+    # What was written behind it knows better; so it is gone as well.
+    storage.delete([entry_name(n) for n in read_log(storage).numbers if n > damaged])
+    storage.put(entry_name(damaged), b"damaged")
+    with pytest.raises(hf.CorruptionError, match=r"start from entry 1 "):
+        start(source, tmp_path, hf.sinks.parquet(str(out)))
+    query = start(
+        source, tmp_path, hf.sinks.parquet(str(out)), from_entry=1, trigger="available-now"
+    )
+    query.await_termination()
+    assert query.progress[0].epoch > 1
+    assert state(tmp_path) == expected(source)
 
 
 def test_the_users_session_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:

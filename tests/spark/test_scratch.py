@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from holdfast.errors import CorruptionError
+from holdfast.errors import ConfigurationError, CorruptionError
 from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
+from holdfast.spark.ticks import source_numbers
 from holdfast.testing import EpochSource
 
 pytestmark = pytest.mark.spark
@@ -23,8 +26,11 @@ def run(df: DataFrame, scratch: Path, keep: dict[int, dict[str, bytes]]) -> list
         keep[epoch] = reader.read(epoch)
         seen.extend((epoch, row.n) for row in batch.collect())
 
-    query = df.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(scratch))
-    query.trigger(availableNow=True).start().awaitTermination()
+    writer = df.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(scratch))
+    started: Future[StreamingQuery] = Future()
+    reader.numbers = lambda: source_numbers(started.result())
+    started.set_result(writer.trigger(availableNow=True).start())
+    started.result().awaitTermination()
     return seen
 
 
@@ -79,6 +85,41 @@ def test_two_sources_continue(spark: SparkSession, tmp_path: Path) -> None:
     build_scratch(tmp_path / "second", kept[1])
     rest = run(both, tmp_path / "second", {})
     assert sorted(rest) == sorted(pair for pair in first if pair[0] > 1)
+
+
+def test_a_source_that_is_read_twice_continues(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's offsets have a line for each time that a source is read, its folders are one for each."""
+    left = EpochSource(spark, "n long", tmp_path / "left")
+    right = EpochSource(spark, "n long", tmp_path / "right")
+    for n in range(3):
+        left.add([(n,)])
+    for n in range(6):
+        right.add([(100 + n,)])
+    kept: dict[int, dict[str, bytes]] = {}
+    all_of_it = left.df.union(left.df).union(right.df)
+    first = run(all_of_it, tmp_path / "first", kept)
+    for after in (1, 4):
+        build_scratch(tmp_path / f"after-{after}", kept[after])
+        rest = run(all_of_it, tmp_path / f"after-{after}", {})
+        assert sorted(rest) == sorted(pair for pair in first if pair[0] > after)
+
+
+def test_without_a_query_to_ask_what_cannot_be_told_is_an_error(tmp_path: Path) -> None:
+    files = {"metadata": b"{}", "commits/0": b"v1\n{}", "offsets/0": b"v1\n{}"}
+    for source, last in enumerate((0, 4)):
+        for number in range(last + 1):
+            files[f"sources/{source}/{number}"] = b"v1"
+    build_scratch(tmp_path, files)
+
+    def sources(*last: int) -> set[str]:
+        lines = [f'{{"logOffset":{number}}}' for number in last]
+        (tmp_path / "offsets/0").write_text("\n".join(["v1", "{}", *lines]))
+        return {path for path in ScratchReader(tmp_path).read(0) if path.startswith("sources/")}
+
+    assert sources(0, 1) == {"sources/0/0", "sources/1/0", "sources/1/1"}
+    assert sources(0, 2, 2) == {"sources/0/0", "sources/1/0", "sources/1/1", "sources/1/2"}
+    with pytest.raises(ConfigurationError, match=r"source 1.*reads one twice"):
+        sources(0, 0, 2)
 
 
 def test_paths_from_an_entry_are_checked(tmp_path: Path) -> None:

@@ -57,3 +57,28 @@ def test_it_is_given_back_after_an_error() -> None:
         other.join(30)
         assert taken.is_set()
         taken.clear()
+
+
+def test_those_who_share_it_are_hurried_until_it_is_free() -> None:
+    lock = SharedLock()
+    shared, hurried, calls = threading.Event(), threading.Event(), [0]
+
+    def share() -> None:
+        with lock.shared():
+            shared.set()
+            assert hurried.wait(30)
+
+    def hurry() -> None:
+        calls[0] += 1
+        if calls[0] == 3:  # As if what holds it could not be hurried before.
+            hurried.set()
+
+    other = threading.Thread(target=share)
+    other.start()
+    assert shared.wait(30)
+    with lock.alone(hurry):
+        assert hurried.is_set()
+        before = calls[0]
+    other.join(30)
+    with lock.alone(hurry):
+        assert calls[0] == before

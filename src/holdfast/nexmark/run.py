@@ -22,7 +22,6 @@ __all__ = [
     "RunResult",
     "ending_streams",
     "expected",
-    "folded",
     "local_session",
     "run_query",
     "watermark_delay_s",
@@ -124,9 +123,8 @@ def run_query(
                 running.step(_STEP_TIMEOUT_S)
     finally:
         running.stop()
-    schema = rows.rows.df.schema.add("epoch", "long")
-    published = spark.read.schema(schema).parquet(str(work / "out"))
-    result = folded(published, query)
+    published = spark.read.schema(rows.rows.df.schema).parquet(str(work / "out"))
+    result = hf.fold(published, query.changes)
     equal = _same(number, result, expected(spark, number, events, config)) if check else None
     return RunResult(query, events, epochs, seconds, published.count(), result, equal)
 
@@ -178,19 +176,6 @@ def expected(spark: SparkSession, number: int, events: int, config: Config) -> D
     ):
         frame.createTempView(name)
     return session.sql(DEFINITIONS[number])
-
-
-def folded(published: DataFrame, query: Query) -> DataFrame:
-    """What rows that change or replace earlier ones come to; ``epoch`` says which are later."""
-    columns = [name for name in published.columns if name not in ("epoch", "change")]
-    if query.keys:
-        last = F.max_by(F.struct(*columns), "epoch").alias("last")
-        return published.groupBy(*query.keys).agg(last).select("last.*")
-    if query.folds:
-        left = published.groupBy(*columns).agg(F.sum("change").cast("int").alias("left"))
-        times = F.explode(F.array_repeat(F.lit(0), F.col("left")))
-        return left.where("left > 0").withColumn("time", times).select(*columns)
-    return published.select(*columns)
 
 
 def _query(number: int) -> Query:

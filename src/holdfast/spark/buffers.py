@@ -26,11 +26,29 @@ Options = Mapping[str, int]
 
 
 def clean(column: Column, kind: pa.DataType) -> Column:
-    """A float column with one NaN and no negative zero, as Spark groups and compares them."""
+    """A float column with one NaN and no negative zero, as Spark groups and compares them.
+
+    Also the floats in a struct, whose fields may be null from then on, whatever they were before.
+    """
+    if pa.types.is_struct(kind):
+        return _clean_struct(column, kind).cast(spark_type(kind))
     if not pa.types.is_floating(kind):
         return column
     name = spark_type(kind).simpleString()
     return F.nanvl(column + F.lit(0.0).cast(name), F.lit(float("nan")).cast(name))
+
+
+def _clean_struct(column: Column, kind: pa.DataType) -> Column:
+    if not _has_floats(kind):
+        return column
+    fields = [clean(column.getField(f.name), f.type).alias(f.name) for f in kind]
+    return F.when(column.isNotNull(), F.struct(*fields))
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_has_floats(field.type) for field in kind)
+    return bool(pa.types.is_floating(kind))
 
 
 def lifted(spec: AggregateSpec, columns: Columns) -> list[Column]:
@@ -40,10 +58,15 @@ def lifted(spec: AggregateSpec, columns: Columns) -> list[Column]:
     return _LIFTED[spec.kind](cleaned, types)
 
 
-def grouped(spec: AggregateSpec, columns: Columns) -> list[Column]:
-    """The buffer of a group of rows, by aggregate functions."""
+def grouped(spec: AggregateSpec, columns: Columns, *, ansi: bool = True) -> list[Column]:
+    """The buffer of a group of rows, by aggregate functions.
+
+    Sums fail when they overflow; ``ansi`` says whether Spark's own do, in the session they run in.
+    """
     types = [i.type for i in spec.inputs]
     cleaned = [clean(c, t) for c, t in zip(columns, types, strict=True)]
+    if spec.kind in _SUMMING:
+        return _SUMMING[spec.kind](cleaned, types, F.sum if ansi else _careful_sum)
     return _GROUPED[spec.kind](cleaned, types, dict(spec.options))
 
 
@@ -130,13 +153,25 @@ def _group_count(x: Columns, _types: Types, _options: Options) -> list[Column]:
     return [F.count(x[0] if x else F.lit(1))]
 
 
-def _group_sum(x: Columns, _types: Types, _options: Options) -> list[Column]:
-    return [F.sum(x[0])]
+def _careful_sum(column: Column) -> Column:
+    """A sum that fails when it overflows, also where Spark's would wrap around or be null."""
+    failed = F.raise_error(F.lit("a sum overflows: the column's type is too small for it"))
+    return F.coalesce(F.try_sum(column), F.when(F.count(column) > 0, failed))
 
 
-def _group_average(x: Columns, types: Types, _options: Options) -> list[Column]:
+def _group_sum(x: Columns, _types: Types, add_up: Callable[[Column], Column]) -> list[Column]:
+    return [add_up(x[0])]
+
+
+def _group_average(x: Columns, types: Types, add_up: Callable[[Column], Column]) -> list[Column]:
     summand = x[0] if pa.types.is_decimal128(types[0]) else _double(x[0])
-    return [F.sum(summand), F.count(x[0])]
+    return [add_up(summand), F.count(x[0])]
+
+
+_SUMMING: dict[str, Callable[[Columns, Types, Callable[[Column], Column]], list[Column]]] = {
+    "sum": _group_sum,
+    "avg": _group_average,
+}
 
 
 def _group_moments(x: Columns, _types: Types, _options: Options) -> list[Column]:
@@ -192,8 +227,6 @@ def _group_list(x: Columns, _types: Types, options: Options) -> list[Column]:
 
 _GROUPED: dict[str, Callable[[Columns, Types, Options], list[Column]]] = {
     "count": _group_count,
-    "sum": _group_sum,
-    "avg": _group_average,
     "var_samp": _group_moments,
     "var_pop": _group_moments,
     "stddev_samp": _group_moments,

@@ -30,6 +30,7 @@ from holdfast.spark.host_jobs import HostGoneError
 from holdfast.spark.pacing import Pacing, Shape
 from holdfast.spark.placed import Placer
 from holdfast.spark.progress import EpochProgress, progress_of
+from holdfast.spark.quiet import mark_epochs
 from holdfast.spark.reports import (
     RepeatedError,
     Reports,
@@ -140,7 +141,7 @@ class EpochLoop:
             self._record(record, every, position, rows, places(placement, placed))
         self._learn(parts, reports)
         self._largest_batch = max((report.batch_bytes for report in every), default=0)
-        self.site.retire(self.ledger.version, self.ledger.live_runs())
+        self.site.retire(self.ledger)
         total = time.perf_counter() - began
         seconds = {"plan": planned - began, "job": ran - planned, "total": total}
         return progress_of(self.ledger, record, rows, parts, reports, seconds)
@@ -210,6 +211,8 @@ class EpochLoop:
 
     def _configure(self, batch: DataFrame) -> None:
         """The stream runs in a session of its own, made by Spark: give it our settings."""
+        if not self._settings:
+            mark_epochs(batch.sparkSession.sparkContext)
         wanted = QUERY_SETTINGS | batch_limit(self._largest_batch)
         if self.site.one_host:
             wanted |= ONE_HOST_SETTINGS
@@ -248,6 +251,10 @@ class EpochLoop:
             (clock := now[kind]) is not None and ms <= clock for kind, ms in self.next_due.items()
         )
 
+    def goes_on(self, processing_ms: int) -> bool:
+        """Whether something is due at the time of the last epoch itself: rows that go round."""
+        return self._is_due(processing_ms, None)
+
     def skip(self, record: EpochRecord, position: Mapping[str, bytes]) -> None:
         """An epoch without input, in which nothing is due: version e is version e−1."""
         with self.ledger.epoch():
@@ -274,8 +281,9 @@ class EpochLoop:
             for kind, ms in report.next_due.items():
                 due[kind] = min(ms, due.get(kind, ms))
         self.next_due = due
+        done = record.at_end and not self.goes_on(record.processing_time_ms)
         self.ledger.record_epoch(
-            self.time.end(msgspec.structs.replace(record, rows=rows), greatest),
+            self.time.end(msgspec.structs.replace(record, rows=rows, ended=done), greatest),
             changes,
             staged,
             position,
@@ -297,6 +305,7 @@ def _clock(record: EpochRecord, previous_processing_ms: int | None, node: Node) 
         own(record.previous_watermark_ms),
         previous_processing_ms,
         derived=node.derived,
+        at_end=record.at_end,
     )
 
 

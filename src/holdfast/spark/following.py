@@ -24,6 +24,7 @@ _RETRY_S = 1.0
 _FIRST_S = 15.0
 _SOON_S = 2.0
 _SETTLING_S = 5.0
+_HAND_OVER_S = 30.0
 FOLLOW_S = 0.2
 """How often hosts are looked at between epochs."""
 
@@ -89,16 +90,16 @@ class Following:
             pause_s = FOLLOW_S
             if running.ending or running.spark_query is None:
                 continue
+            parts = running.parts
             try:
                 with running.renewing.shared():
-                    cluster = running.hosts
+                    parts, cluster = running.parts, running.hosts
                     if self._once(cluster):
                         pause_s = 0.0
                 if cluster.moving and not cluster.missing(running.ledger.version):
                     self._hand_over(cluster)
             except StateLostError as error:
-                running.lose(error)
-                running.started.stop()
+                running.lose_and_end(error, parts)
             except HostGoneError as error:
                 logger.info("hosts are looked at again: %s", error)
                 pause_s = 0.0
@@ -137,11 +138,17 @@ class Following:
         return False
 
     def _hand_over(self, cluster: ClusterSite) -> None:
-        """Between two epochs: store and copy what the last ones changed, then switch."""
+        """Between two epochs: store and copy what the last ones changed, then switch.
+
+        Epochs wait meanwhile, and so does whoever stops the pipeline: if it takes long they go on, and
+        it is tried again.
+        """
         running = self._running
+        until = time.monotonic() + _HAND_OVER_S
         with running.epoch_lock:
-            running.checkpoint()
+            running.checkpoint(_HAND_OVER_S, unless_ending=True)
             while cluster.fetch_missing(running.ledger.version):
-                pass
+                if running.ending or time.monotonic() > until:
+                    raise TimeoutError(f"handing over is not done after {_HAND_OVER_S} s")
             cluster.switch(running.ledger.version)
         logger.info("handed over: %s", "; ".join(cluster.explain()))

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from holdfast.errors import InputError
-from holdfast.spark.trees import nodes
+from holdfast.spark.trees import nodes, source_options
 
 __all__ = ["check_stream"]
 
@@ -51,13 +51,10 @@ def _joins_two_streams(name: str, node: Any) -> bool:
 def _check_clean_source(name: str, node: Any) -> None:
     if name != "StreamingRelation":
         return
-    options = node.dataSource().options()
-    iterator = options.iterator()
-    while iterator.hasNext():
-        pair = iterator.next()
-        if pair._1().lower() == "cleansource" and pair._2().lower() != "off":
+    for option, value in source_options(node):
+        if option.lower() == "cleansource" and value.lower() != "off":
             raise InputError(
-                f"the file source has cleanSource={pair._2()!r}: Spark would remove input of epochs "
+                f"the file source has cleanSource={value!r}: Spark would remove input of epochs "
                 "that no checkpoint holds yet",
                 hint='leave cleanSource "off" and remove old input yourself, behind the checkpoints',
             )

@@ -75,7 +75,10 @@ class HostJobs:
             yield
         except Exception as error:
             if gone:
-                raise HostGoneError(f"{what}: {', '.join(sorted(gone))} is gone") from error
+                raise HostGoneError(
+                    f"{what}: {', '.join(sorted(gone))} is gone",
+                    hint="a pipeline that runs goes on with those left; repeat a start that met this",
+                ) from error
             raise
         finally:
             over.set()

@@ -101,6 +101,8 @@ class Lifted:
     specs: tuple[AggregateSpec, ...]
     inputs: Mapping[str, tuple[Resolved, ...]]
     """Per aggregate the columns it reads."""
+    ansi: bool
+    """Whether Spark's own sums fail when they overflow, as Holdfast's do."""
 
     def rows(self, names: Sequence[str]) -> tuple[Column, ...] | None:
         """The buffers of a row, under these names; None if some aggregate has none."""
@@ -114,7 +116,12 @@ class Lifted:
     def groups(self, names: Sequence[str]) -> tuple[Column, ...]:
         """The buffers of a group of rows, under these names."""
         return _named(
-            [c for s in self.specs for c in grouped(s, _columns(self.inputs[s.name]))], names
+            [
+                c
+                for s in self.specs
+                for c in grouped(s, _columns(self.inputs[s.name]), ansi=self.ansi)
+            ],
+            names,
         )
 
 
@@ -131,7 +138,8 @@ def resolve_aggregates(
     }
     specs = tuple(_spec(name, aggregate, inputs[name]) for name, aggregate in aggregates.items())
     _check_names([k.name for k in key_columns] + list(aggregates))
-    return Lifted(key_columns, specs, inputs)
+    ansi = df.sparkSession.conf.get("spark.sql.ansi.enabled") == "true"
+    return Lifted(key_columns, specs, inputs, ansi)
 
 
 def plan_aggregate(

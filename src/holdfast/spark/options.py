@@ -40,6 +40,7 @@ class Options:
     drop_state: tuple[str, ...]
     clock: Callable[[], int] | None
     on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...]
+    end_of_input: bool = False
 
     @classmethod
     def checked(
@@ -62,6 +63,7 @@ class Options:
         drop_state: tuple[str, ...],
         clock: Callable[[], int] | None,
         on_checkpoint: tuple[Callable[[CheckpointEvent], None], ...],
+        end_of_input: bool,
     ) -> Options:
         """Check and convert what the user wrote."""
         if _NAME.fullmatch(name) is None:
@@ -83,6 +85,12 @@ class Options:
             if value is not None and value < least:
                 raise InputError(f"{what} must be at least {least}, not {value}")
         word = trigger if trigger in ("available-now", "manual") else None
+        if end_of_input and word != "available-now":
+            raise InputError(
+                f"end_of_input=True doesn't go with trigger={trigger!r}: input that goes on has no end",
+                hint='use trigger="available-now"; in a test with trigger="manual" let the sources say '
+                "it: EpochSource.end()",
+            )
         return cls(
             name=name,
             checkpoint_dir=str(checkpoint_dir),
@@ -107,4 +115,5 @@ class Options:
             drop_state=drop_state,
             clock=clock,
             on_checkpoint=on_checkpoint,
+            end_of_input=end_of_input,
         )

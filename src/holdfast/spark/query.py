@@ -14,9 +14,11 @@ from pyspark.errors import PySparkException
 from holdfast.checkpoint.ledger import Ahead
 from holdfast.errors import HoldfastError
 from holdfast.spark.following import FOLLOW_S
+from holdfast.spark.parts import QueryParts
 from holdfast.spark.progress import EpochProgress
 from holdfast.spark.recovering import Recovery
-from holdfast.spark.running import QueryParts, Running
+from holdfast.spark.running import Running
+from holdfast.spark.says_how import QUERY, SaysHow
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -41,8 +43,10 @@ class QueryStatus:
     """Why a sink could not publish; it is tried again."""
 
 
-class Query:
+class Query(SaysHow):
     """A started pipeline."""
+
+    _how = QUERY
 
     def __init__(self, parts: QueryParts, renew: Callable[[], QueryParts]) -> None:
         self._running = Running(parts, renew)
@@ -106,18 +110,18 @@ class Query:
     def checkpoint(self, timeout: float | None = None) -> int | None:
         """Take a checkpoint now and wait for it; the epoch that the log holds then.
 
-        Requests made while one is under way are answered together by the next.
+        Requests made while one is under way are answered together by the next. ``TimeoutError`` if
+        that takes longer than ``timeout`` seconds; it is taken all the same.
         """
         return self._running.checkpoint(timeout)
 
     def step(self, timeout: float = 60.0) -> bool:
         """With ``trigger="manual"``: run one epoch; False if there is nothing for one to do.
 
-        If no input is there but something is due, such as a window that closes, it waits for the tick
-        that brings the epoch.
+        If no input is there but something is due, such as a window that closes, a tick brings the epoch.
         """
-        before, query = self._running.epochs_done, self._running.started
-        self._running.steps.release()
+        before, query, ticked = self._running.epochs_done, self._running.started, False
+        self._running.requests.allow_step()
         # Spark knows when nothing is left: this ends at once if there is no input.
         idle = InheritableThread(target=self._until_idle, daemon=True)
         idle.start()
@@ -125,9 +129,13 @@ class Query:
         while self._running.epochs_done == before and not self._running.done.is_set():
             idle.join(0.005)
             if not idle.is_alive() and self._running.epochs_done == before:
-                if not (query.isActive and self._awaits_tick()):
-                    self._running.steps.acquire(blocking=False)
+                due = query.isActive and self._awaits_tick()
+                if not due and not self._awaits_end():
+                    self._running.requests.take_step_back()
                     break
+                if due and not ticked and self._running.parts.ticks is not None:
+                    # One will do: more would bring epochs that nobody asked for.
+                    ticked = self._running.parts.ticks.tick()
                 time.sleep(0.02)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
@@ -139,7 +147,12 @@ class Query:
 
     def _awaits_tick(self) -> bool:
         parts = self._running.parts
-        return parts.ticks and parts.loop.awaits_tick(parts.now_ms())
+        return parts.ticks is not None and parts.loop.awaits_tick(parts.now_ms())
+
+    def _awaits_end(self) -> bool:
+        """Whether sources have ended, and last epochs may follow."""
+        end = self._running.parts.input_end
+        return end.may_be_said and end.is_said and not self._running.done.is_set()
 
     def _until_idle(self) -> None:
         try:
@@ -149,7 +162,15 @@ class Query:
             return
 
     def process_all_available(self) -> None:
-        """Wait until all input that is there now is processed and published."""
+        """Wait until all input that is there now is processed and published.
+
+        If input ends with that, until all has come out that waited for its end. Raises what a sink that
+        could not publish it said; what it is owed is in the checkpoint, and is published with the next
+        one.
+        """
+        if self._running.options.end_of_input:
+            self.await_termination()
+            return
         while True:
             query = self._running.started
             try:
@@ -165,6 +186,8 @@ class Query:
                     raise
                 continue
             if self._running.spark_query is query and self._running.lost is None:
+                if self._running.coordinator.publish_error is not None:
+                    raise self._running.coordinator.publish_error
                 return
 
     def drain(self, host: str, timeout: float | None = None) -> None:
@@ -188,15 +211,12 @@ class Query:
         self._running.hosts.plan_moves(self._running.ledger.version)
 
     def stop(self) -> None:
-        """End the epoch in hand, take a last checkpoint, and stop."""
-        self._running.stopping.set()
-        self._running.steps.release()
-        with self._running.wake:
-            self._running.wake.notify_all()
-        with self._running.epoch_lock:
-            pass
-        self._running.started.stop()
-        self._running.done.wait()
+        """End the epoch in hand, take a last checkpoint, publish, and stop.
+
+        Raises what went wrong in doing so: what was processed is then not in a checkpoint, or not
+        published, and the next start does that, or processes it again.
+        """
+        self._running.stop()
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the end; raises what the pipeline failed with. False if it still runs."""

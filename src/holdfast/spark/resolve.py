@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,10 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql.types import DataType
 
 from holdfast.errors import InputError
-from holdfast.spark.types import arrow_type
+from holdfast.spark.types import arrow_key_type, arrow_type
 
 __all__ = ["Resolved", "Resolver"]
 
@@ -39,7 +41,7 @@ class Resolver:
 
     def key(self, column: str | Column) -> Resolved:
         """A key column; an expression needs a name of its own."""
-        resolved = self._resolve("the key", column)
+        resolved = self._resolve("the key", column, arrow_key_type)
         # The names that Spark makes up for expressions, such as "(a + 1)", are no identifiers.
         if not resolved.name.isidentifier() and not _is_named(column):
             raise InputError(
@@ -60,7 +62,12 @@ class Resolver:
             return self._resolve(f"aggregate {aggregate!r}", present)
         return self._resolve(f"aggregate {aggregate!r}", column)
 
-    def _resolve(self, who: str, column: str | Column) -> Resolved:
+    def _resolve(
+        self,
+        who: str,
+        column: str | Column,
+        to_arrow: Callable[[str, DataType], pa.DataType] = arrow_type,
+    ) -> Resolved:
         reference = _reference(column, self.columns)
         try:
             frame = self._empty.select(reference)
@@ -78,7 +85,7 @@ class Resolver:
                 f"{who} uses {field.name!r}, which may differ when an epoch is repeated",
                 hint="compute it in the source, or from columns of the input",
             )
-        return Resolved(field.name, reference, arrow_type(field.name, field.dataType))
+        return Resolved(field.name, reference, to_arrow(field.name, field.dataType))
 
     def _unresolved(self, who: str, column: str | Column, error: AnalysisException) -> InputError:
         there = ", ".join(self.columns)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from holdfast.checkpoint.blobs import read_blob
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.log import LogState
 from holdfast.errors import ConfigurationError, CorruptionError
 from holdfast.operators.base import Operator
+from holdfast.operators.description import Description, find_moved
 from holdfast.operators.process.evolution import check_evolution
 from holdfast.recovery.opener import RunOpener, local_path, open_stored
 from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.scratch import source_offsets
 from holdfast.state.run import Run
 from holdfast.state.schema import TableSchema
-from holdfast.storage import NotFoundError, Storage
+from holdfast.storage import Storage
 
 __all__ = [
     "check_programs",
@@ -34,14 +34,21 @@ __all__ = [
 
 
 def check_programs(
-    entry: Checkpoint, operators: Sequence[Operator], drop_state: Sequence[str] = ()
+    entry: Checkpoint,
+    now: Mapping[str, Description],
+    unnamed: Collection[str] = (),
+    drop_state: Sequence[str] = (),
 ) -> None:
     """Refuse a program that would lose state, or read it as something else.
 
     An operator that the entry doesn't know begins without state; one that only the entry knows is an
-    error, unless ``drop_state`` names it.
+    error, unless ``drop_state`` names it. ``unnamed`` are those that got their name from their place.
     """
-    names = {operator.id for operator in operators}
+    before = {id_: Description.parse(entry.program[id_]) for id_ in _operators(entry)}
+    moved = find_moved(before, now, unnamed)
+    if moved is not None:
+        raise _moved(entry, *moved)
+    names = set(now)
     orphans = [id_ for id_ in _operators(entry) if id_ not in names]
     unknown = [id_ for id_ in drop_state if id_ not in orphans]
     if unknown:
@@ -53,9 +60,9 @@ def check_programs(
     left = [id_ for id_ in orphans if id_ not in drop_state]
     if left:
         raise _orphaned(entry, left, [id_ for id_ in sorted(names) if id_ not in entry.program])
-    for operator in operators:
-        if operator.id in entry.program:
-            check_program(entry, operator)
+    for id_, description in now.items():
+        if id_ in before:
+            _check_same(entry, id_, before[id_].what, description.what)
 
 
 def _operators(entry: Checkpoint) -> list[str]:
@@ -76,17 +83,24 @@ def _orphaned(entry: Checkpoint, left: list[str], new: list[str]) -> Configurati
     )
 
 
-def check_program(entry: Checkpoint, operator: Operator) -> None:
+def _moved(entry: Checkpoint, old: str, new: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the operator that is {old!r} in entry {entry.number} is {new!r} in the program, where it "
+        "would get the state of another: without names, operators are told apart by their order",
+        hint=f'give it its old name, .named("{old}"), and each of the others a name of its own; or '
+        "put them in the order they had",
+    )
+
+
+def _check_same(entry: Checkpoint, id_: str, before: str, now: str) -> None:
     """Refuse an operator whose keys or aggregates are not those the state was made with."""
-    before = entry.program[operator.id]
-    now = operator.describe()
     if before == now:
         return
     old, new = before.splitlines(), now.splitlines()
     changed = [f"was: {line}" for line in old if line not in new]
     changed += [f"now: {line}" for line in new if line not in old]
     raise ConfigurationError(
-        f"keys or aggregates of {operator.id!r} differ from those of entry {entry.number}: "
+        f"keys or aggregates of {id_!r} differ from those of entry {entry.number}: "
         + "; ".join(changed or ["the order of columns changed"]),
         hint="start with the keys and aggregates it was made with, or with a new checkpoint_dir",
     )
@@ -103,9 +117,12 @@ def continue_states(entry: Checkpoint, operator: Operator) -> None:
     check_evolution(earlier, operator.tables, entry.number)
 
 
-def check_sinks(newest: Checkpoint, sinks: dict[str, str]) -> None:
-    """Refuse to go on without a sink that the newest entry still owes output to."""
-    for sink, owed in newest.pending.items():
+def check_sinks(state: LogState, sinks: dict[str, str]) -> None:
+    """Refuse to go on without a sink that is still owed output."""
+    newest = state.last_checkpoint
+    if newest is None:
+        return
+    for sink, owed in state.pending.items():
         before = newest.program.get(sink, "")
         if owed and sinks.get(sink) != before:
             raise ConfigurationError(
@@ -128,22 +145,13 @@ def check_sources(entry: Checkpoint, position: Mapping[str, bytes], sources: int
 
 def read_position(entry: Checkpoint, storage: Storage) -> dict[str, bytes]:
     """Spark's files as the entry keeps them."""
-    files = {}
-    for path, blob in entry.spark.items():
-        try:
-            files[path] = storage.get(blob)
-        except NotFoundError:
-            raise CorruptionError(
-                f"entry {entry.number} names {blob}, which is missing",
-                hint="start from an older entry with from_entry=…",
-            ) from None
-    return files
+    whose = f"entry {entry.number}"
+    return {path: read_blob(storage, blob, whose) for path, blob in entry.spark.items()}
 
 
 def prepare_runs(entry: Checkpoint, state: LogState, storage: Storage, files: LocalFiles) -> Path:
     """Bring every run of an entry, checked, into a new folder on this host; files are linked."""
-    folder = files.root / f"prepare-{uuid.uuid4().hex}"
-    folder.mkdir(parents=True)
+    folder = files.prepare()
     try:
         for run in entry.runs:
             _link_existing(run, files, folder)
@@ -155,7 +163,7 @@ def prepare_runs(entry: Checkpoint, state: LogState, storage: Storage, files: Lo
         if bad:
             raise _unusable(entry, bad, state, storage)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        files.discard(folder)
         raise
     return folder
 
@@ -214,10 +222,11 @@ def _unusable(
 def newest_whole(
     checkpoints: Iterable[Checkpoint], storage: Storage, below: int
 ) -> Checkpoint | None:
-    """The newest checkpoint under a number whose every run can be read and is right."""
+    """The newest checkpoint under a number of which all that a start reads is there and right."""
     for entry in checkpoints:
         if entry.number < below:
             try:
+                read_position(entry, storage)
                 for run in entry.runs:
                     open_stored(run, storage).verify()
             except CorruptionError:

@@ -7,15 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame
 
-from holdfast.checkpoint.coordinator import Coordinator
-from holdfast.checkpoint.entry import Checkpoint, EpochRecord
-from holdfast.checkpoint.ledger import Ledger
+from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, Checkpoint, EpochRecord
 from holdfast.errors import (
     FencedError,
     HoldfastError,
@@ -23,22 +20,21 @@ from holdfast.errors import (
     StateLostError,
 )
 from holdfast.failpoints import failpoint
-from holdfast.spark.epoch import EpochLoop
+from holdfast.spark.ending import LastEpochs, await_input
 from holdfast.spark.explain import failure_of, unexpected
 from holdfast.spark.following import FirstEpoch, Following
-from holdfast.spark.options import Options
+from holdfast.spark.parts import QueryParts
 from holdfast.spark.progress import EpochProgress
 from holdfast.spark.recovering import Recovery
-from holdfast.spark.scratch import ScratchReader
+from holdfast.spark.requests import Requests
 from holdfast.spark.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from holdfast.spark.background import BackgroundJobs
     from holdfast.spark.cluster import ClusterSite
 
-__all__ = ["QueryParts", "Running"]
+__all__ = ["Running"]
 
 logger = logging.getLogger("holdfast.query")
 
@@ -48,26 +44,6 @@ _RETRY_S = 1.0
 _LONG_S = 600.0
 _RECOVERIES = 5
 _LAST_MERGE_S = 60.0
-
-
-@dataclass
-class QueryParts:
-    """What a query is put together from; :mod:`holdfast.spark.start` does that."""
-
-    options: Options
-    ledger: Ledger
-    coordinator: Coordinator
-    loop: EpochLoop
-    scratch: ScratchReader
-    jobs: BackgroundJobs
-    close: Callable[[], None]
-    now_ms: Callable[[], int]
-    ticks: bool
-    """Whether the last source only keeps time: an epoch in which no other moved has no input."""
-    begin: Callable[[Callable[[DataFrame, int], None]], StreamingQuery]
-    """Starts Spark's query with a function for its batches."""
-    cluster: ClusterSite | None
-    """The hosts, if there are several."""
 
 
 class Running:
@@ -90,14 +66,13 @@ class Running:
         self.failure: HoldfastError | None = None
         self.waiting: str | None = None
         self.stopping = threading.Event()
+        self.input_over = threading.Event()
+        """All sources have said that they have ended, and all that they had is read."""
         self.done = threading.Event()
         self.epoch_lock = threading.Lock()
         self.first = FirstEpoch(self.epoch_lock)
         self._merging = threading.Lock()
-        self.wake = threading.Condition()
-        self._asked = 0
-        self._answered = 0
-        self.steps = threading.Semaphore(0)
+        self.requests = Requests()
         self.epochs_done = 0
         self.spark_query: StreamingQuery | None = None
 
@@ -112,25 +87,30 @@ class Running:
         self.ledger = parts.ledger
         self.coordinator = parts.coordinator
 
-    def checkpoint(self, timeout: float | None = None) -> int | None:
+    def checkpoint(
+        self, timeout: float | None = None, *, unless_ending: bool = False
+    ) -> int | None:
         """Take a checkpoint now and wait for it; the epoch that the log holds then.
 
-        Requests made while one is under way are answered together by the next.
+        Requests made while one is under way are answered together by the next. ``TimeoutError`` if
+        that takes longer than ``timeout`` seconds; it is taken all the same. For those who hold a lock
+        ``unless_ending`` also ends the wait when the pipeline is about to end.
         """
-        with self.wake:
-            self._asked += 1
-            mine = self._asked
-            self.wake.notify_all()
-            self.wake.wait_for(lambda: self._answered >= mine or self.done.is_set(), timeout)
+        answered = self.requests.ask(
+            lambda: self.done.is_set() or (unless_ending and self.ending), timeout
+        )
         self.raise_failure()
+        if not answered and not self.done.is_set():
+            raise TimeoutError(
+                f"no checkpoint of {self.name!r} was complete within {timeout} s; one is under way"
+            )
         if self.coordinator.last_error is not None:
             raise self.coordinator.last_error
         return self.last_checkpoint_epoch()
 
     def wait_past(self, query: StreamingQuery) -> None:
         """Wait until another query of Spark's runs instead of this one, or none ever will."""
-        with self.wake:
-            self.wake.wait_for(lambda: self.done.is_set() or self.spark_query is not query, _LONG_S)
+        self.requests.wait(lambda: self.done.is_set() or self.spark_query is not query, _LONG_S)
 
     @property
     def hosts(self) -> ClusterSite:
@@ -143,7 +123,11 @@ class Running:
 
     def start(self) -> None:
         """Begin."""
-        self.spark_query = self.parts.begin(self._on_batch)
+        try:
+            self.spark_query = self.parts.begin(self._on_batch)
+        except BaseException:
+            self.parts.close()
+            raise
         targets = [self._take_checkpoints, self._watch_fence, self._wait_for_end]
         if self.parts.cluster is not None:
             targets.append(Following(self).follow)
@@ -162,43 +146,61 @@ class Running:
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
         """Spark's call for each micro-batch."""
-        idle = self.parts.ticks and self.parts.scratch.is_idle(epoch)
+        idle = self.parts.ticks is not None and self.parts.scratch.is_idle(epoch)
         if idle and self._skipped(epoch):
             return
         if self.options.manual:
-            self.steps.acquire()
+            self.requests.wait_for_step(self._epochs_are_over)
         self._wait_while_ahead()
-        with self.epoch_lock:
-            ending = self.ending
-            try:
-                if not ending:
-                    self._run_epoch(batch, epoch)
-            except StateLostError as error:
-                self.lose(error)
-                # A short text: Spark takes it apart with an expression that overflows on long ones.
+        parts = self.parts
+        try:
+            with self.epoch_lock:
+                done = not self._epochs_are_over()
+                recorded = done and self._run_epoch(batch, epoch)
+            if recorded and self.options.every_epoch:
+                # No longer under the lock: whoever stops the pipeline, or moves its state, takes it.
+                done = self._is_durable(epoch)
+        except StateLostError as error:
+            self.lose(error, parts)
+            # A short text: Spark takes it apart with an expression that overflows on long ones.
+            raise StateLostError("state was lost") from None
+        except HoldfastError as error:
+            self._fail(error)
+            raise
+        except Exception:
+            if self.lost is not None:
                 raise StateLostError("state was lost") from None
-            except HoldfastError as error:
-                self._fail(error)
-                raise
-            except Exception:
-                if self.lost is not None:
-                    raise StateLostError("state was lost") from None
-                raise
-        if ending:
-            # Not under the lock: stop() takes it to wait for the epoch in hand.
+            raise
+        if not done:
             self._sit_out()
             return
         self.epochs_done += 1
+
+    def stop(self) -> None:
+        """End the epoch in hand, take a last checkpoint, and stop; raises if that can't be had."""
+        had_failed = self.failure is not None
+        self.stopping.set()
+        self.requests.wake()
+        with self.epoch_lock:
+            pass
+        self.started.stop()
+        self.done.wait()
+        if not had_failed:
+            self.raise_failure()
 
     @property
     def ending(self) -> bool:
         """Whether no further epoch may begin: the pipeline stops, has failed, or goes back."""
         return self.stopping.is_set() or self.failure is not None or self.lost is not None
 
+    def _epochs_are_over(self) -> bool:
+        """Whether Spark's query must not begin another epoch."""
+        return self.ending or self.input_over.is_set()
+
     def _skipped(self, epoch: int) -> bool:
         """Pass over an epoch without input, unless a timer is due or it is about to end."""
         with self.epoch_lock:
-            if self.ending:
+            if self._epochs_are_over():
                 return False
             record = self._record(epoch)
             if self.parts.loop.is_due(record):
@@ -210,9 +212,14 @@ class Running:
         offsets = self.parts.scratch.offsets(epoch)
         return self.parts.loop.time.begin(epoch, self.parts.now_ms(), offsets)
 
-    def _run_epoch(self, batch: DataFrame, epoch: int) -> None:
+    def _run_epoch(self, batch: DataFrame, epoch: int) -> bool:
+        """Run an epoch; whether an entry will hold it."""
         record = self._record(epoch)
         position = self.parts.scratch.read(epoch)
+        if self.parts.loop.time.at_end:
+            self.parts.input_end.check_no_more(batch)
+            self.parts.loop.skip(record, position)
+            return False
         self._epoch_began = time.monotonic()
         failpoint("epoch.start")
         progress = self.parts.loop.run(batch, record, position)
@@ -221,23 +228,25 @@ class Running:
         self.progress.append(progress)
         if self.recoveries:
             self.recoveries[-1].epoch_done(epoch)
-        if self.options.every_epoch:
-            self._until_durable(epoch)
+        return True
 
-    def _until_durable(self, epoch: int) -> None:
-        """Wait for the entry that holds ``epoch``, however often the checkpoint must be retried."""
-        while not self.done.is_set() and not self._holds(epoch):
-            try:
-                self.checkpoint()
-            except FencedError:
-                raise
-            except HoldfastError as error:
-                self.raise_failure()
-                if self.stopping.is_set():
-                    return
+    def _is_durable(self, epoch: int) -> bool:
+        """Wait for the entry that holds ``epoch``, however often the checkpoint must be retried.
+
+        False if the pipeline stops before: its last checkpoint will hold the epoch, or stop() says why
+        it doesn't.
+        """
+        while not self._holds(epoch) and not self.ending:
+            self.requests.ask(lambda: self.ending)
+            error = self.coordinator.last_error
+            if error is not None and not self._holds(epoch):
                 self.waiting = f"epoch {epoch} is not in a checkpoint yet: {error}"
                 self.stopping.wait(_RETRY_S)
         self.waiting = None
+        if self.lost is not None:
+            raise self.lost
+        self.raise_failure()
+        return self._holds(epoch)
 
     def _sit_out(self) -> None:
         """Let Spark stop here: returning earlier would tell sources that the epoch is done."""
@@ -253,11 +262,7 @@ class Running:
             if self.waiting is None:
                 logger.warning("pipeline %s waits: %s", self.name, why)
             self.waiting = why
-            with self.wake:
-                if self._answered >= self._asked:
-                    self._asked += 1
-                self.wake.notify_all()
-                self.wake.wait(_RETRY_S if self.coordinator.last_error else 0.05)
+            self.requests.ask_again(_RETRY_S if self.coordinator.last_error else 0.05)
         self.waiting = None
 
     def _too_far_ahead(self) -> str | None:
@@ -266,6 +271,8 @@ class Running:
         because = f" (the last checkpoint failed: {failed})" if failed else ""
         if ahead.unsaved_bytes > self.options.max_ahead_bytes:
             return f"{ahead.unsaved_bytes} bytes are not in a checkpoint yet{because}"
+        if ahead.numbers >= EPOCHS_PER_ENTRY:
+            return f"{ahead.numbers} epochs have begun since the last checkpoint{because}"
         age = 0.0 if ahead.oldest_ms is None else (self.parts.now_ms() - ahead.oldest_ms) / 1000
         if age > self.options.max_ahead_s:
             return f"the oldest epoch without a checkpoint is {age:.0f} s old{because}"
@@ -275,10 +282,8 @@ class Running:
         interval = self.options.checkpoint_interval_s
         due = time.monotonic() + (interval or 0.0)
         while not self.done.is_set():
-            with self.wake:
-                left = None if interval is None else max(0.0, due - time.monotonic())
-                self.wake.wait_for(lambda: self._asked > self._answered or self.done.is_set(), left)
-                asked = self._asked
+            left = None if interval is None else max(0.0, due - time.monotonic())
+            asked = self.requests.await_asked(self.done.is_set, left)
             if self.done.is_set():
                 return
             self._checkpoint_once(asked)
@@ -287,18 +292,18 @@ class Running:
     def _checkpoint_once(self, asked: int) -> None:
         try:
             with self.renewing.shared():
+                parts = self.parts
                 entry = self.coordinator.checkpoint()
-                self._check_reachable()
-            with self.wake:
-                self._answered = max(self._answered, asked)
-                self.wake.notify_all()
-            if entry is not None and not self.ending:
+                gone = self.out_of_reach()
+            # First of all: who waits for it may be what ending the epochs waits for.
+            self.requests.answer(asked)
+            if gone is not None:
+                self.lose_and_end(StateLostError(gone), parts)
+            elif entry is not None and not self.ending:
                 self._merge()
         except Exception as error:  # noqa: BLE001 - a thread that dies silently would stop checkpoints
             self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
-            with self.wake:
-                self._answered = max(self._answered, asked)
-                self.wake.notify_all()
+            self.requests.answer(asked)
             self.started.stop()
 
     def _merge(self) -> None:
@@ -340,20 +345,51 @@ class Running:
         finally:
             self.parts.close()
             self.done.set()
-            with self.wake:
-                self.wake.notify_all()
+            self.requests.wake()
 
     def _wait_for_spark(self) -> None:
         try:
-            self.started.awaitTermination()
+            await_input(self)
         except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
             if self.lost is None and (not self.stopping.is_set() or self.failure is not None):
                 self._fail(failure_of(error, self.name, self.ledger.version.epoch))
+            return
+        self._run_last_epochs()
+
+    def _run_last_epochs(self) -> None:
+        """If input has ended, let all come out that waits."""
+        try:
+            LastEpochs(self).run()
+        except StateLostError as error:
+            self.lose(error, self.parts)
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
+            if self.lost is None:
+                self._fail(
+                    error
+                    if isinstance(error, HoldfastError)
+                    else failure_of(error, self.name, self.ledger.version.epoch)
+                )
 
     # ---- going back to the last checkpoint
 
-    def lose(self, error: StateLostError) -> None:
-        """State is gone that no checkpoint holds: no epoch may begin before it is recovered."""
+    def lose(self, error: StateLostError, parts: QueryParts) -> StreamingQuery | None:
+        """State is gone that no checkpoint holds: no epoch may begin before it is recovered.
+
+        Spark's query, which has to end; None if the parts that lost it are not in use any more.
+        """
+        with self.renewing.shared():
+            if self.parts is not parts:
+                return None
+            self._lose(error)
+            return self.spark_query
+
+    def lose_and_end(self, error: StateLostError, parts: QueryParts) -> None:
+        """The same, for a thread other than that of the epochs, which is waited for."""
+        query = self.lose(error, parts)
+        if query is not None:
+            query.stop()
+
+    def _lose(self, error: StateLostError) -> None:
         if self.lost is None:
             self.lost = error
             recovery = Recovery(error.message, self.ledger.version.epoch, self._epoch_began)
@@ -363,32 +399,31 @@ class Running:
             # A checkpoint under way can't succeed, and recovery would wait for it to fail.
             self.parts.jobs.cancel()
             self._give_hosts_up()
+            self.requests.wake()
 
-    def _check_reachable(self) -> None:
-        """A checkpoint may be the first to notice that unsaved runs are gone."""
+    def out_of_reach(self) -> str | None:
+        """A checkpoint may be the first to notice that unsaved runs are gone: in words which."""
         cluster = self.parts.cluster
         if cluster is None or self.coordinator.last_error is None:
-            return
-        gone = cluster.lost(self.ledger.version)
-        if gone is not None:
-            self.lose(StateLostError(gone))
-            self.started.stop()
+            return None
+        return cluster.lost(self.ledger.version)
 
     def _recover(self) -> None:
         """Claim anew and continue after the last checkpoint, on the hosts that are left."""
         recovery = self.recoveries[-1]
         recovery.step("stop")
-        with self.renewing.alone():
+        # Jobs that were only being planned when state was lost begin later, and may wait for a lost host.
+        with self.renewing.alone(hurry=self.parts.jobs.cancel):
             self.parts.close()
             self._use(self._renewed())
             self.first.expect()
             self.lost = None
+            self.input_over.clear()
             recovery.step("open")
             self.spark_query = self.parts.begin(self._on_batch)
         if self.stopping.is_set():
             self.spark_query.stop()
-        with self.wake:
-            self.wake.notify_all()
+        self.requests.wake()
         logger.info("pipeline %s has recovered: %s", self.name, recovery)
 
     def _renewed(self) -> QueryParts:
@@ -426,6 +461,7 @@ class Running:
             error = self.failure
             logger.error("pipeline %s failed: %s", self.name, error)
             self._give_hosts_up()
+            self.requests.wake()
 
     def _give_hosts_up(self) -> None:
         """The epoch under way may wait for hosts that never come; whoever stops it waits for it."""

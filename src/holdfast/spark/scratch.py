@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from holdfast.errors import CorruptionError
+from holdfast.errors import ConfigurationError, CorruptionError
 
 __all__ = ["ScratchReader", "build_scratch", "renumbered", "source_offsets"]
 
@@ -25,6 +25,11 @@ class ScratchReader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.numbers: Callable[[], Sequence[int]] | None = None
+        """The number of the source that each line of Spark's offsets is of, once a query can tell.
+
+        A source that a query reads twice has one number, and with it one folder, but two lines."""
+        self._known: Sequence[int] = ()
         self._sources: dict[str, bytes] = {}
 
     def read(self, epoch: int) -> dict[str, bytes]:
@@ -56,8 +61,10 @@ class ScratchReader:
     def _source_files(self, offsets: bytes) -> dict[str, bytes]:
         """Each source's log up to this epoch; later entries would be taken as already read."""
         found: dict[str, bytes] = {}
-        for source in sorted((self.folder / "sources").glob("*")):
-            last = _log_offset(offsets, source.name)
+        folders = sorted((self.folder / "sources").glob("*"))
+        last_of = self._log_offsets(offsets.decode(), [source.name for source in folders])
+        for source in folders:
+            last = last_of[source.name]
             names = [p.name for p in source.iterdir() if not p.name.startswith(".")]
             for name in _needed(names, last):
                 relative = f"sources/{source.name}/{name}"
@@ -67,6 +74,20 @@ class ScratchReader:
                 found[relative] = self._sources[relative]
         self._sources = dict(found)
         return found
+
+    def _log_offsets(self, offsets: str, folders: list[str]) -> dict[str, int | None]:
+        """The last log number that an epoch has read of each file source; None for other sources."""
+        lines = source_offsets(offsets)
+        if lines is None:
+            # v2: a line "name:offset" per source.
+            by_name = dict(line.partition(":")[::2] for line in offsets.split("\n")[2:])
+        elif self.numbers is not None:
+            # No numbers as long as Spark has not looked at its sources: nothing is new in its logs then.
+            self._known = self._known or self.numbers()
+            by_name = {str(n): line for n, line in zip(self._known, lines, strict=False)}
+        else:
+            by_name = _lines_by_folder(lines, folders)
+        return {folder: _log_offset(by_name.get(folder, "-")) for folder in folders}
 
 
 def source_offsets(offsets: str) -> list[str] | None:
@@ -80,16 +101,30 @@ def source_offsets(offsets: str) -> list[str] | None:
     return lines[2:] if lines[0] == "v1" else None
 
 
-def _log_offset(offsets: bytes, source: str) -> int | None:
-    """The last log number that an epoch has read of a file source; None for other sources."""
-    in_order = source_offsets(offsets.decode())
-    if in_order is not None:
-        text = in_order[int(source)] if source.isdigit() else "-"
-    else:
-        lines = offsets.decode().split("\n")
-        # v2: a line "name:offset" per source.
-        named = dict(line.partition(":")[::2] for line in lines[2:])
-        text = named.get(source, "-")
+def _lines_by_folder(lines: list[str], folders: list[str]) -> dict[str, str]:
+    """What offsets say of each source, by its folder, if no query is there to ask.
+
+    >>> _lines_by_folder(["5", "3", "3"], ["0", "1"])
+    {'0': '5', '1': '3'}
+    """
+    if str(len(lines) - 1) in folders:
+        return {str(number): line for number, line in enumerate(lines)}
+    # Some are read twice, or have no folder.
+    found = {}
+    for folder in folders:
+        # The first is the first all the same.
+        possible = lines[:1] if folder == "0" else lines[int(folder) :] if folder.isdigit() else []
+        if len({_log_offset(line) for line in possible} - {None}) > 1:
+            raise ConfigurationError(
+                f"it can't be told how far the query has read its source {folder}: it reads one twice, or "
+                "one that keeps no log",
+                hint="leave the job with Spark: only sources told apart by their place can be adopted yet",
+            )
+        found[folder] = next((line for line in possible if _log_offset(line) is not None), "-")
+    return found
+
+
+def _log_offset(text: str) -> int | None:
     try:
         value = json.loads(text)
     except json.JSONDecodeError:

@@ -8,9 +8,9 @@ import sys
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.errors import ConfigurationError
+from holdfast.spark.quiet import mark_jobs
 
 __all__ = [
     "ONE_HOST_SETTINGS",
@@ -22,7 +22,6 @@ __all__ = [
     "in_background",
     "is_local",
     "own_session",
-    "with_ticks",
 ]
 
 logger = logging.getLogger("holdfast.spark")
@@ -41,9 +40,8 @@ QUERY_SETTINGS = {
     ".checkpointing.FileSystemBasedCheckpointFileManager",
     # So few that bytes need not be counted row by row, unless rows are very wide: see batch_limit().
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # Overflow is an error for Holdfast's aggregates, as it is for Spark's.
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
+    # Nothing here may change what expressions mean: steps, keys and aggregates are the user's, and
+    # have the time zone and the ANSI mode of the user's session.
 }
 ONE_HOST_SETTINGS = {
     # A hash of every row, for the case that a part of a shuffle is lost and made again: with its host.
@@ -118,16 +116,7 @@ def in_background(context: SparkContext, what: str, tag: str) -> None:
     context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
     context.setJobDescription(f"holdfast: {what}")
     context.addJobTag(tag)
-
-
-def with_ticks(df: DataFrame) -> DataFrame:
-    """The same rows, beside a source that moves once a second: epochs come though no input does.
-
-    It must be the last source, and it must be there in every run: Spark counts sources.
-    """
-    ticks = df.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
-    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
-    return df.unionAll(ticks.option("numPartitions", 1).load().where("false").select(*nothing))
+    mark_jobs(context)
 
 
 def batch_limit(largest_bytes: int | None) -> dict[str, str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 __all__ = ["SharedLock"]
+
+_AGAIN_S = 0.1
 
 
 class SharedLock:
@@ -41,14 +43,20 @@ class SharedLock:
                 self._changed.notify_all()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold it while nobody else does."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._alone and not self._sharing)
-            self._alone = True
+    def alone(self, hurry: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold it while nobody else does; ``hurry`` is called now and then as long as others have it."""
+        while not self._taken():
+            hurry()
         try:
             yield
         finally:
             with self._changed:
                 self._alone = False
                 self._changed.notify_all()
+
+    def _taken(self) -> bool:
+        """Whether it was free within a moment, and is had alone now."""
+        with self._changed:
+            free = self._changed.wait_for(lambda: not self._alone and not self._sharing, _AGAIN_S)
+            self._alone = self._alone or free
+            return free

@@ -9,6 +9,8 @@ import shutil
 import socket
 import tempfile
 import time
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ import msgspec
 from holdfast.checkpoint.coordinator import CheckpointEvent, Coordinator
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.checkpoint.log import Log, LogMovedError, LogState, read_log
+from holdfast.checkpoint.log import Log, LogMovedError, LogState, read_log, tried_exclusive
 from holdfast.checkpoint.retention import finish_collection
 from holdfast.checkpoint.time import PipelineTime
 from holdfast.errors import ConfigurationError
@@ -27,17 +29,21 @@ from holdfast.recovery.health import HostHealth
 from holdfast.sinks.base import Sink, SinkContext
 from holdfast.spark.background import BackgroundJobs
 from holdfast.spark.cluster import ClusterSite
+from holdfast.spark.ending import InputEnd, before_end
 from holdfast.spark.epoch import EpochLoop
 from holdfast.spark.executors import send_holdfast
 from holdfast.spark.flow.graph import Graph, Node, build_graph
 from holdfast.spark.flow.reading import readings
 from holdfast.spark.flow.scans import Scans
 from holdfast.spark.flow.slices import as_one, keep_empty
+from holdfast.spark.host_wait import waiting_for_hosts
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
 from holdfast.spark.pacing import Pacing
+from holdfast.spark.parts import QueryParts
 from holdfast.spark.query import Query
+from holdfast.spark.quiet import quieten
 from holdfast.spark.reports import Reports
 from holdfast.spark.restore import (
     check_programs,
@@ -48,10 +54,10 @@ from holdfast.spark.restore import (
     prepare_runs,
     read_position,
 )
-from holdfast.spark.running import QueryParts
 from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
-from holdfast.spark.session import own_session, with_ticks
+from holdfast.spark.session import own_session
 from holdfast.spark.site import LocalSite, Site
+from holdfast.spark.ticks import Ticks, source_numbers, ticking_on, with_ticks
 from holdfast.spark.trees import count_sources
 from holdfast.spark.types import spark_schema
 from holdfast.state.expiry import TableClock
@@ -60,7 +66,7 @@ from holdfast.state.version import Version
 from holdfast.storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -94,6 +100,8 @@ class _Validated:
     files: LocalFiles
     prepared: Path | None
     """A folder with the local forms of the entry's runs, checked."""
+    damaged_ok: bool
+    """Whether entries that are damaged were passed over."""
 
 
 def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
@@ -102,12 +110,14 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
     sinks = {place: at.sink for place, at in graph.sinks.items()}
     health = HostHealth()
 
-    def renew() -> QueryParts:
-        # An entry to start from was meant for the first start only.
-        return _begun(pipeline, replace(options, from_entry=None), sinks, health)
-
     _check_cluster(graph, options, health)
-    return Query(_begun(pipeline, options, sinks, health), renew)
+    parts = _begun(pipeline, options, sinks, health)
+    claim = parts.coordinator.log.claim_number
+
+    def renew() -> QueryParts:
+        return _begun(pipeline, options, sinks, health, since=claim)
+
+    return Query(parts, renew)
 
 
 def _check_cluster(graph: Graph, options: Options, health: HostHealth) -> None:
@@ -116,22 +126,35 @@ def _check_cluster(graph: Graph, options: Options, health: HostHealth) -> None:
     if is_cluster(spark.sparkContext):
         storage = open_storage(options.checkpoint_dir)
         send_holdfast(spark.sparkContext)
-        ClusterSite(spark, storage, _local_files(options, storage).root, health).check()
+        with waiting_for_hosts(spark.sparkContext):
+            ClusterSite(spark, storage, _local_files(options, storage).root, health).check()
 
 
 def _local_files(options: Options, storage: Storage) -> LocalFiles:
-    # Options behind the ? may change from run to run: the directory is the same.
-    return LocalFiles(options.local_dir, options.name, storage.url.partition("?")[0])
+    return LocalFiles(options.local_dir, options.name, storage.url)
 
 
 def _begun(
-    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], health: HostHealth
+    pipeline: Pipeline,
+    options: Options,
+    sinks: dict[str, Sink],
+    health: HostHealth,
+    since: int | None = None,
 ) -> QueryParts:
-    """Take the pipeline over and put together what runs it."""
+    """Take the pipeline over and put together what runs it; again, if it runs ``since`` a claim."""
     began = time.perf_counter()
-    valid, log = _claimed(pipeline, options, sinks)
-    failpoint("start.claimed")
-    parts = _assemble(options, sinks, valid, log, health)
+    valid, log = _claimed(pipeline, options, sinks, since)
+    context = valid.graph.sources[0].sparkSession.sparkContext
+    held = ExitStack()
+    if is_cluster(context):
+        held.enter_context(waiting_for_hosts(context))
+    try:
+        failpoint("start.claimed")
+        parts = _assemble(options, sinks, valid, log, health, held)
+    except BaseException:
+        held.close()
+        _discard(valid)
+        raise
     logger.info(
         "pipeline %s: claim %d, continues after epoch %d, ready in %.2f s",
         options.name,
@@ -143,11 +166,11 @@ def _begun(
 
 
 def _claimed(
-    pipeline: Pipeline, options: Options, sinks: dict[str, Sink]
+    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], since: int | None
 ) -> tuple[_Validated, Log]:
     """Claim a log that was validated as it is; if its driver keeps writing, claim and look again."""
     for attempt in range(_ATTEMPTS):
-        valid = _validate(pipeline, options, sinks)
+        valid = _validate(pipeline, options, sinks, since)
         last_attempt = attempt == _ATTEMPTS - 1
         try:
             log = Log.claim(
@@ -157,40 +180,45 @@ def _claimed(
                 now_ms=_now_ms,
                 nonce=lambda: secrets.token_hex(8),
                 expect_last=None if last_attempt else valid.state.last_number,
-                damaged_ok=options.from_entry is not None,
+                damaged_ok=valid.damaged_ok,
+                exclusive=tried_exclusive(valid.storage, valid.state),
             )
         except LogMovedError:
             _discard(valid)
             continue
+        except BaseException:
+            _discard(valid)
+            raise
         if last_attempt:
             _discard(valid)
-            valid = _validate(pipeline, options, sinks)
+            valid = _validate(pipeline, options, sinks, since)
         return valid, log
     raise AssertionError("unreachable")
 
 
 def _discard(valid: _Validated) -> None:
     if valid.prepared is not None:
-        shutil.rmtree(valid.prepared, ignore_errors=True)
+        valid.files.discard(valid.prepared)
 
 
-def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _Validated:
+def _validate(
+    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], since: int | None
+) -> _Validated:
     graph = build_graph(pipeline)
     storage = open_storage(options.checkpoint_dir)
-    # Someone who names an entry may do so because a newer one is damaged.
-    state = read_log(storage, damaged_ok=options.from_entry is not None)
+    damaged_ok = _may_be_damaged(options, storage, since)
+    state = read_log(storage, damaged_ok=damaged_ok)
     if state.pipeline is not None and state.pipeline != options.name:
         raise ConfigurationError(
             f"{options.checkpoint_dir} belongs to pipeline {state.pipeline!r}, not {options.name!r}",
             hint="give another checkpoint_dir, or the pipeline its old name",
         )
-    entry = state.find_checkpoint(entry=options.from_entry)
+    entry, dropped = _where_to_continue(options, state, since)
     if entry is not None:
-        check_programs(entry, graph.operators, options.drop_state)
+        check_programs(entry, graph.descriptions, graph.unnamed, dropped)
         for operator in graph.operators:
             continue_states(entry, operator)
-        assert state.last_checkpoint is not None
-        check_sinks(state.last_checkpoint, {i: sink.describe() for i, sink in sinks.items()})
+        check_sinks(state, {i: sink.describe() for i, sink in sinks.items()})
     for sink_id, sink in sinks.items():
         sink.validate(_context(options, sink_id, 0, storage, graph))
     files = _local_files(options, storage)
@@ -199,9 +227,7 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
         files.check()
     epoch, position, prepared = -1, {}, None
     if entry is not None:
-        newest = state.last_checkpoint
-        assert newest is not None
-        epoch = newest.epoch
+        epoch = state.last_epoch
         stored = read_position(entry, storage)
         sources = sum(count_sources(frame) for frame in graph.sources) + graph.needs_ticks
         check_sources(entry, stored, sources)
@@ -210,7 +236,34 @@ def _validate(pipeline: Pipeline, options: Options, sinks: dict[str, Sink]) -> _
             check_stored(entry, state, storage)
         else:
             prepared = prepare_runs(entry, state, storage, files)
-    return _Validated(graph, storage, state, entry, epoch, position, files, prepared)
+    return _Validated(graph, storage, state, entry, epoch, position, files, prepared, damaged_ok)
+
+
+def _where_to_continue(
+    options: Options, state: LogState, since: int | None
+) -> tuple[Checkpoint | None, Sequence[str]]:
+    """The entry to continue from, and whose state of it is not wanted.
+
+    What a start was told of both was meant for the time before the pipeline's own first checkpoint: that
+    has nothing any more of what was to be dropped.
+    """
+    newest = state.last_checkpoint
+    if since is not None and newest is not None and newest.claim >= since:
+        return newest, ()
+    return state.find_checkpoint(entry=options.from_entry), options.drop_state
+
+
+def _may_be_damaged(options: Options, storage: Storage, since: int | None) -> bool:
+    """Whether to read around entries that are damaged.
+
+    Someone who names an entry may do so because a newer one is damaged; but what the pipeline itself has
+    written since then is not to be passed over.
+    """
+    if options.from_entry is None or since is None:
+        return options.from_entry is not None
+    state = read_log(storage, damaged_ok=True)
+    own = [state.reader.summary(number) for number in state.numbers if number > since]
+    return all(summary.readable and not summary.is_checkpoint for summary in own)
 
 
 def _open_site(
@@ -243,13 +296,20 @@ def _assemble(
     valid: _Validated,
     log: Log,
     health: HostHealth,
+    held: ExitStack,
 ) -> QueryParts:
+    """``held`` is what lasts until the parts are closed."""
     graph, storage, entry = valid.graph, valid.storage, valid.entry
+    last = entry.epochs[-1] if entry and entry.epochs else None
+    if last is not None and last.at_end:
+        # Nothing is left but to look whether there is more input, which there must not be.
+        options = replace(options, available_now=True, manual=False)
     reading = readings(graph)
     frame = own_session(as_one([each.streamed for each in reading]))
-    ticks = graph.needs_ticks
+    ticks = Ticks() if graph.needs_ticks else None
+    position = valid.position
     if ticks:
-        frame = with_ticks(frame)
+        frame, position = with_ticks(frame), ticking_on(position, valid.epoch)
     spark = frame.sparkSession
     if len(graph.sources) > 1:
         keep_empty(spark)
@@ -259,12 +319,11 @@ def _assemble(
     now_ms = options.clock or _now_ms
     known = graph.tables
     tables = {t: s for t, s in (entry.version().tables if entry else {}).items() if t in known}
-    last = entry.epochs[-1] if entry and entry.epochs else None
     version = Version(valid.epoch, tables)
     ledger = Ledger(
         version,
         entry.state_rows if entry else 0,
-        TableClock(last.processing_time_ms, last.watermark_ms) if last else None,
+        TableClock(last.processing_time_ms, last.expiry_ms) if last else None,
         frozenset(t for op in graph.operators if op.has_expiry for t in op.row_tables),
     )
     site = _open_site(spark, options, valid, log.claim_number, version, health)
@@ -291,7 +350,7 @@ def _assemble(
         sinks,
         _records(graph),
         {
-            **{operator.id: operator.describe() for operator in graph.operators},
+            **{id_: str(description) for id_, description in graph.descriptions.items()},
             **{sink_id: sink.describe() for sink_id, sink in sinks.items()},
         },
         options.retention,
@@ -301,7 +360,7 @@ def _assemble(
     )
     _take_over(valid, coordinator, sinks)
     scratch = Path(tempfile.mkdtemp(prefix="holdfast-scratch-"))
-    build_scratch(scratch, valid.position)
+    build_scratch(scratch, position)
 
     loop = EpochLoop(
         graph,
@@ -320,22 +379,31 @@ def _assemble(
     )
 
     def close() -> None:
-        for sink in sinks.values():
-            sink.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+        with held:
+            for sink in sinks.values():
+                sink.close()
+            shutil.rmtree(scratch, ignore_errors=True)
 
+    reader = ScratchReader(scratch)
     return QueryParts(
         options,
         ledger,
         coordinator,
         loop,
-        ScratchReader(scratch),
+        reader,
         jobs,
         close,
         now_ms,
         ticks,
-        lambda on_batch: _begin(frame, options, scratch, on_batch),
+        lambda on_batch: _begin(frame, options, reader, ticks, on_batch),
         site if isinstance(site, ClusterSite) else None,
+        InputEnd(
+            options.end_of_input,
+            graph.sources,
+            frame,
+            options.name,
+            before_end(valid.state, entry),
+        ),
     )
 
 
@@ -372,11 +440,10 @@ def _teller(graph: Graph) -> Callable[[CheckpointEvent], None]:
 def _take_over(valid: _Validated, coordinator: Coordinator, sinks: dict[str, Sink]) -> None:
     """Finish what an earlier driver left undone: deletions, and output not yet acknowledged."""
     finish_collection(coordinator.log, valid.storage)
-    newest = valid.state.last_checkpoint
-    if newest is not None:
-        # Also after going back to an older entry: what an entry covers is published (invariant 6).
-        coordinator.ledger.restore_pending(newest.pending)
+    # Also after going back to an older entry: what an entry covers is published (invariant 6).
+    coordinator.ledger.restore_pending(valid.state.pending)
     coordinator.publish(restored=True)
+    coordinator.record_acknowledged()
     failpoint("start.published")
     for sink_id, sink in sinks.items():
         sink.sweep(coordinator.ledger.pending().get(sink_id, ()))
@@ -385,16 +452,27 @@ def _take_over(valid: _Validated, coordinator: Coordinator, sinks: dict[str, Sin
 def _begin(
     frame: DataFrame,
     options: Options,
-    scratch: Path,
+    reader: ScratchReader,
+    ticks: Ticks | None,
     on_batch: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
-    writer = frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(scratch))
+    writer = frame.writeStream.foreachBatch(on_batch).option(
+        "checkpointLocation", str(reader.folder)
+    )
     writer = writer.queryName(f"holdfast-{options.name}")
     if options.available_now:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(options.trigger_s * 1000)} milliseconds")
-    return writer.start()
+    quieten(frame.sparkSession.sparkContext)
+    started: Future[StreamingQuery] = Future()
+    # The first batch may come before the next line does.
+    reader.numbers = lambda: source_numbers(started.result())
+    query = writer.start()
+    started.set_result(query)
+    if ticks and not options.available_now:
+        ticks.follow(query)
+    return query
 
 
 def _context(

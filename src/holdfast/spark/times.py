@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Changing", "event_micros"]
 
-_EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
-
 
 def event_micros(source: Stream) -> Column | None:
     """When a row happened, in µs since 1970; None if the stream has no watermark."""
@@ -30,10 +28,22 @@ def event_micros(source: Stream) -> Column | None:
         return None
     column = quoted(mark.column)
     if isinstance(source.df.schema[mark.column].dataType, TimestampNTZType):
-        micros = F.expr(f"timestampdiff(MICROSECOND, {_EPOCH}, {column})")
+        micros = F.unix_micros(_as_of_utc(F.col(column)))
     else:
         micros = F.unix_micros(F.col(column))
     return micros - F.lit(1) if mark.is_end else micros
+
+
+def _as_of_utc(local: Column) -> Column:
+    """Times without a zone as times in UTC. An ordinary cast takes the session's zone, the user's."""
+    jvm = _jvm()
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    kind = scala_object(jvm, "org.apache.spark.sql.types.TimestampType")
+    zone = jvm.scala.Option.apply("UTC")
+    cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast(
+        utils.expression(local._jc), kind, zone
+    )
+    return Column(utils.column(cast))
 
 
 class Changing:

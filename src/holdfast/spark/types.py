@@ -6,8 +6,9 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.errors import InputError
+from holdfast.state.schema import check_key_type
 
-__all__ = ["arrow_type", "arrow_type_nested", "spark_schema", "spark_type"]
+__all__ = ["arrow_key_type", "arrow_type", "arrow_type_nested", "spark_schema", "spark_type"]
 
 _ARROW: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
@@ -38,9 +39,29 @@ def arrow_type(column: str, kind: T.DataType) -> pa.DataType:
     if arrow is None:
         raise InputError(
             f"column {column!r} of type {kind.simpleString()} can't be a key or be aggregated",
-            hint="use boolean, number, string, binary, date or timestamp columns; take a struct, "
-            "array or map apart first",
+            hint="use boolean, number, string, binary, date or timestamp columns (a key may also be a "
+            "struct of those); take other structs, arrays and maps apart first",
         )
+    return arrow
+
+
+def arrow_key_type(column: str, kind: T.DataType) -> pa.DataType:
+    """The Arrow type of a key column: a plain one, or a struct of plain ones and such structs.
+
+    >>> arrow_key_type("place", T.StructType([T.StructField("x", T.LongType(), nullable=False)]))
+    StructType(struct<x: int64>)
+    """
+    if not isinstance(kind, T.StructType):
+        return arrow_type(column, kind)
+    names = [field.name.lower() for field in kind]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"the struct {column!r} can't be a key: it has two fields named {name!r}",
+                hint="give one of them another name",
+            )
+    arrow = pa.struct([(f.name, arrow_key_type(f"{column}.{f.name}", f.dataType)) for f in kind])
+    check_key_type(column, arrow)
     return arrow
 
 

@@ -27,12 +27,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
 
 from holdfast.errors import ConfigurationError, InputError
+from holdfast.spark.ending import END_OPTION
 
 __all__ = ["EpochSource"]
 
 _CRASH = "_holdfast_crash"
 _DRIVER = "_driver.json"
 _SCHEMA = "_schema.json"
+_END = "_end"
 _FIRST_MODIFIED_S = 1_000_000_000
 
 
@@ -78,6 +80,7 @@ class EpochSource:
         self._crashes = crashes
         self.path = _temporary_folder() if path is None else Path(path).absolute()
         _check_path(self.path)
+        self._end = self.path / _END
         self.path.mkdir(parents=True, exist_ok=True)
         self._check_same_schema()
         self.df: DataFrame = self._stream()
@@ -92,6 +95,8 @@ class EpochSource:
         ``rows``: tuples in the order of the schema, or dictionaries (what they leave out is null),
         and sentinels; or an Arrow table or a pandas DataFrame.
         """
+        if self._end.exists():
+            raise InputError(f"{self.path} has ended", hint="add all epochs before end()")
         number = len(self)
         table = self._table(rows, number)
         temporary = self.path / f".epoch-{os.getpid()}-{number}"
@@ -110,6 +115,16 @@ class EpochSource:
             temporary.unlink()
         return number
 
+    def end(self) -> None:
+        """Say that no more epochs will come.
+
+        A pipeline all of whose sources have ended reads what they have, then lets everything come out
+        that waits for event time (windows, sessions, timers, rows of joins), and ends, whatever its
+        trigger: the same as ``start(…, trigger="available-now", end_of_input=True)``. With
+        ``trigger="manual"`` a further ``query.step()`` does it.
+        """
+        _write(self._end, "")
+
     def rows_so_far(self) -> DataFrame:
         """Everything added, as a batch: to compare a stream's result with."""
         reader = self._spark.read.schema(self._stored_schema())
@@ -118,7 +133,8 @@ class EpochSource:
 
     def _stream(self) -> DataFrame:
         reader = self._spark.readStream.schema(self._stored_schema())
-        rows = reader.option("maxFilesPerTrigger", 1).parquet(str(self.path))
+        reader = reader.option("maxFilesPerTrigger", 1).option(END_OPTION, str(self._end))
+        rows = reader.parquet(str(self.path))
         if not self._crashes:
             return rows
         pids = [os.getpid(), _jvm_pid(self._spark)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from holdfast.changes import Changes
 from holdfast.nexmark.queries.auctions import q3, q4, q6, q9, q20
 from holdfast.nexmark.queries.bids import q0, q1, q2, q13, q14
 from holdfast.nexmark.queries.rankings import q18, q19
@@ -54,17 +55,18 @@ __all__ = [
 ]
 
 
+_NEW = Changes("append")
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A query, and how its results are to be read."""
 
     function: Callable[[Stream, Stream, Stream], Rows]
     title: str
-    folds: bool = False
-    """Whether rows change or replace earlier ones, so that the result is what they come to."""
-    keys: tuple[str, ...] = ()
-    """If it folds: a row replaces the earlier one that is equal in these columns. Without such
-    columns a row counts as often as the sum of ``change`` of all rows equal to it."""
+    changes: Changes = _NEW
+    """What a row of the result says about earlier ones: ``hf.fold`` goes by it. (The streams say the
+    same of themselves, but for a key that a query shows in other words, as a day.)"""
     waits: bool = False
     """Whether a result comes only when the watermark (or, in query 12, the clock) has passed it."""
 
@@ -74,7 +76,7 @@ QUERIES: dict[int, Query] = {
     1: Query(q1, "currency conversion"),
     2: Query(q2, "selection"),
     3: Query(q3, "local item suggestion"),
-    4: Query(q4, "average price for a category", folds=True, keys=("id",), waits=True),
+    4: Query(q4, "average price for a category", Changes("update", ("id",)), waits=True),
     5: Query(q5, "hot items", waits=True),
     6: Query(q6, "average selling price by seller", waits=True),
     7: Query(q7, "highest bid", waits=True),
@@ -84,11 +86,11 @@ QUERIES: dict[int, Query] = {
     12: Query(q12, "processing time windows", waits=True),
     13: Query(q13, "bounded side input join"),
     14: Query(q14, "calculation"),
-    15: Query(q15, "bidding statistics", folds=True, keys=("day",)),
-    16: Query(q16, "channel statistics", folds=True, keys=("channel", "day")),
-    17: Query(q17, "auction statistics", folds=True, keys=("auction", "day")),
-    18: Query(q18, "last bid", folds=True),
-    19: Query(q19, "top 10", folds=True),
+    15: Query(q15, "bidding statistics", Changes("update", ("day",))),
+    16: Query(q16, "channel statistics", Changes("update", ("channel", "day"))),
+    17: Query(q17, "auction statistics", Changes("update", ("auction", "day"))),
+    18: Query(q18, "last bid", Changes("retract")),
+    19: Query(q19, "top 10", Changes("retract")),
     20: Query(q20, "expand bid with auction"),
 }
 """The queries by their number."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,12 +13,14 @@ from pyspark.sql import Column, DataFrame
 from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError, InternalError
 from holdfast.operators.base import Operator
+from holdfast.operators.description import Description, digest
 from holdfast.sinks.base import Sink
 from holdfast.spark.flow.branch import Branch, LoopStart, Output, Source, WatermarkSpec
 from holdfast.spark.flow.emit import EmitPlan
 from holdfast.spark.flow.plain import plain_columns
 from holdfast.spark.plan import Plan
 from holdfast.spark.rows import columns_of
+from holdfast.spark.trees import plan_words
 from holdfast.state.schema import TableSchema
 
 if TYPE_CHECKING:
@@ -128,6 +131,25 @@ class Graph:
         """The operators that have state."""
         return [node.operator for node in self.nodes if node.stateful]
 
+    @cached_property
+    def descriptions(self) -> dict[str, Description]:
+        """Those operators as log entries keep them."""
+        ids = {id(node.result): node.id for node in self.nodes}
+        return {
+            node.id: Description.of(node.operator).reading(_reads(node, ids))
+            for node in self.nodes
+            if node.stateful
+        }
+
+    @property
+    def unnamed(self) -> list[str]:
+        """Those of them that are called by their kind and their place in the program."""
+        return [
+            node.id
+            for node in self.nodes
+            if node.stateful and node.result is not None and node.result.name is None
+        ]
+
     @property
     def tables(self) -> dict[str, TableSchema]:
         """All state tables by name."""
@@ -157,6 +179,19 @@ class Graph:
     def node(self, id: str) -> Node:  # noqa: A002
         """The node of this name."""
         return next(node for node in self.nodes if node.id == id)
+
+
+def _reads(node: Node, ids: Mapping[int, str]) -> str:
+    """A digest of where an operator's rows come from and the steps they take."""
+    assert node.result is not None
+    words = [
+        f"{ids[id(branch.origin.of)]}.{branch.origin.name}: {plan_words(branch.df)}"
+        if isinstance(branch.origin, Output)
+        else plan_words(branch.df)
+        for stream in node.result.inputs
+        for branch in stream.branches
+    ]
+    return digest("\n".join(words))
 
 
 def build_graph(pipeline: Pipeline) -> Graph:

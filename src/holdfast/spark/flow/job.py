@@ -21,6 +21,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import IntegerType, StructField, StructType
 from pyspark.util import PythonEvalType
 
+from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.base import Clock
 from holdfast.spark.flow.emit import EmitOperator
 from holdfast.spark.flow.emitting import emit_rows
@@ -212,7 +213,12 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         here = replace(spec, host=task_host() or spec.host)
-        report = yield from run(here, task_partition(spec.operator.id), batches)
+        try:
+            report = yield from run(here, task_partition(spec.operator.id), batches)
+        except (ProcessingError, InputError) as error:
+            # Such an error quotes the code that it comes from. Spark sends a text, in which that
+            # code's own error would stand first, and be taken for the whole of it.
+            raise error from None
         accumulator.add([msgspec.json.encode(report)])
 
     return task

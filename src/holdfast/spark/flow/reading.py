@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
@@ -76,10 +77,11 @@ def _used(graph: Graph, number: int, source: DataFrame) -> tuple[str, ...]:
     return tuple(name for name in names if name in used) or (names[0],)
 
 
-def without_rows(source: DataFrame) -> DataFrame:
+def without_rows(source: DataFrame, partitions: int = 0) -> DataFrame:
     """A frame with the columns of another, no rows, and an RDD for its plan."""
     session = source.sparkSession
-    empty = session.sparkContext._jsc.emptyRDD().rdd()
+    context: Any = session.sparkContext
+    empty = context._jsc.parallelize(context._jvm.java.util.ArrayList(), partitions).rdd()
     made = session._jsparkSession.internalCreateDataFrame(empty, source._jdf.schema(), False)
     return DataFrame(made, session)
 

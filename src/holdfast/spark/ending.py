@@ -1,0 +1,242 @@
+"""The end of input: last epochs, with the watermark at its end, in which all that waits comes out.
+
+A finite run says that its input has ended (``end_of_input=True``), or all of its sources do (a test's
+``EpochSource.end()``). When Spark has read everything, its query ends; the last epochs are run here,
+without rows, at the position where Spark stopped. The entry before them is a checkpoint of its own, so
+that one can go back to before the end and add input.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from holdfast.checkpoint.entry import Checkpoint
+from holdfast.checkpoint.log import LogState
+from holdfast.errors import ConfigurationError, ProcessingError, StateLostError
+from holdfast.failpoints import failpoint
+from holdfast.operators.loop import LoopOperator
+from holdfast.spark.flow.reading import without_rows
+from holdfast.spark.scratch import renumbered
+from holdfast.spark.trees import nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from holdfast.spark.running import Running
+
+__all__ = ["END_OPTION", "InputEnd", "LastEpochs", "await_input", "before_end"]
+
+logger = logging.getLogger("holdfast.query")
+
+END_OPTION = "holdfast.end_file"
+"""An option of a file source: a file that says, once it is there, that the source has ended."""
+_LOOK_S = 0.1
+_FILE_SOURCE = "StreamingRelation"
+# Rows may go round in a loop so often after the last input.
+_MOST_EPOCHS = 1000
+_ATTEMPTS = 5
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True)
+class InputEnd:
+    """Whether a pipeline's input has ended, and what an epoch without rows is made of."""
+
+    said_at_start: bool
+    """Whether ``start`` was told that input ends with what is there."""
+    sources: Sequence[DataFrame]
+    frame: DataFrame
+    """What Spark streams: all sources as one."""
+    pipeline: str
+    back_to: int | None
+    """If the log says that input has ended: the newest entry from before that."""
+
+    @cached_property
+    def _files(self) -> list[Path] | None:
+        """The file of each source that says so; None unless each has one."""
+        files = [_end_files(source) for source in self.sources]
+        return [file for each in files for file in each] if all(files) else None
+
+    @property
+    def may_be_said(self) -> bool:
+        """Whether the sources can say it while the pipeline runs."""
+        return self._files is not None
+
+    @property
+    def is_said(self) -> bool:
+        """Whether input ends with what is there."""
+        files = self._files
+        return self.said_at_start or (files is not None and all(file.exists() for file in files))
+
+    def batch(self) -> DataFrame:
+        """A batch without rows, as one partition: a task runs for it."""
+        return without_rows(self.frame, partitions=1)
+
+    def check_no_more(self, batch: DataFrame) -> None:
+        """Refuse rows that come after the log has said that there would be none."""
+        if batch.isEmpty():
+            return
+        back = (
+            f", or go on from before the end with start(from_entry={self.back_to}): what came out at the "
+            "end comes out again when its time has come"
+            if self.back_to is not None
+            else ""
+        )
+        raise ConfigurationError(
+            f"pipeline {self.pipeline!r} has ended: it was told that its input had, and now there is "
+            "more",
+            hint=f"give the new input to a pipeline with a new name and checkpoint_dir{back}",
+        )
+
+
+def before_end(state: LogState, entry: Checkpoint | None) -> int | None:
+    """The newest entry from before the end of input, if the given one is from after it."""
+    if entry is None or not entry.epochs or not entry.epochs[-1].at_end:
+        return None
+    earlier = (old for old in state.checkpoints() if old.number < entry.number and old.epochs)
+    return next((old.number for old in earlier if not old.epochs[-1].at_end), None)
+
+
+def await_input(running: Running) -> None:
+    """Wait until Spark's query ends; if its sources say that they have ended, end it then."""
+    query, end = running.started, running.parts.input_end
+    if end.may_be_said and not running.options.available_now:
+        while query.isActive and not end.is_said:
+            running.stopping.wait(_LOOK_S)
+        query.processAllAvailable()
+        if query.isActive:
+            running.input_over.set()
+            running.requests.wake()
+            with running.epoch_lock:
+                pass
+            query.stop()
+    query.awaitTermination()
+
+
+def has_read_all(query: StreamingQuery) -> bool:
+    """Whether Spark's query ended because it found no more input, rather than was stopped."""
+    return bool(query._jsq.streamingQuery().noNewData())
+
+
+class LastEpochs:
+    """Runs what follows the input of a pipeline."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._parts = running.parts
+        self._last = running.ledger.version.epoch
+        """Spark's last epoch."""
+        self._count = 0
+
+    def run(self) -> None:
+        """Run last epochs until nothing is due any more, unless input has not ended."""
+        running, loop = self._running, self._parts.loop
+        if running.ending or not self._is_time():
+            return
+        if loop.time.at_end and self._has_ended():
+            return
+        if self._last < 0:
+            logger.info("pipeline %s never had an epoch: nothing is to be ended", running.name)
+            return
+        context = self._parts.input_end.frame.sparkSession.sparkContext
+        # By its group an epoch is cancelled whose host is gone.
+        context.setLocalProperty("spark.jobGroup.id", str(running.started.runId))
+        if not loop.time.at_end:
+            self._empty_loops()
+            self._checkpoint()
+        failpoint("end.before")
+        while self._epoch(at_end=True):
+            failpoint("end.between")
+
+    def _is_time(self) -> bool:
+        """Whether all input has been read and is known to be all."""
+        running, end = self._running, self._parts.input_end
+        if running.input_over.is_set():
+            return True
+        if not end.is_said and not self._parts.loop.time.at_end:
+            return False
+        if not running.options.available_now:
+            return False
+        if has_read_all(running.started):
+            return True
+        logger.warning(
+            "pipeline %s: Spark's query was stopped before it had read all input, so its end is not "
+            "recorded; start it again",
+            running.name,
+        )
+        return False
+
+    def _has_ended(self) -> bool:
+        last = self._running.coordinator.last
+        return last is not None and last.epochs[-1].ended
+
+    def _empty_loops(self) -> None:
+        """Let rows go round, as they do while no input comes, until none is left."""
+        loop = self._parts.loop
+        if any(isinstance(operator, LoopOperator) for operator in loop.graph.operators):
+            # Whether rows wait is not known after a restart: an epoch finds out.
+            goes_on = loop.goes_on(loop.time.previous_processing_ms or 0)
+            while goes_on:
+                goes_on = self._epoch(at_end=False)
+
+    def _checkpoint(self) -> None:
+        """Write the entry to come back to; storage may fail for a while, or a host be lost."""
+        running, coordinator = self._running, self._running.coordinator
+        for attempt in range(_ATTEMPTS):
+            coordinator.checkpoint()
+            error = coordinator.last_error
+            if error is None or running.ending:
+                return
+            gone = running.out_of_reach()
+            if gone is not None:
+                raise StateLostError(gone)
+            if attempt == _ATTEMPTS - 1:
+                raise error
+            running.stopping.wait(_RETRY_S)
+
+    def _epoch(self, *, at_end: bool) -> bool:
+        """Run an epoch without rows, at the position where Spark stopped; whether another must follow."""
+        running, parts = self._running, self._parts
+        if running.options.manual:
+            running.requests.wait_for_step(lambda: running.ending)
+        self._count += 1
+        if self._count > _MOST_EPOCHS:
+            raise ProcessingError(
+                f"input of pipeline {running.name!r} has ended, and rows still go round in a loop "
+                f"{_MOST_EPOCHS} epochs later",
+                hint="let rows leave the loop: its body must not feed back for ever",
+            )
+        with running.epoch_lock:
+            if running.ending:
+                return False
+            epoch = self._last + self._count
+            position = renumbered(parts.scratch.read(self._last), self._last, epoch)
+            offsets = parts.scratch.offsets(self._last)
+            record = parts.loop.time.begin(epoch, parts.now_ms(), offsets, at_end=at_end)
+            running.progress.append(parts.loop.run(parts.input_end.batch(), record, position))
+            failpoint("end.recorded")
+        running.epochs_done += 1
+        return parts.loop.goes_on(record.processing_time_ms)
+
+
+def _end_files(source: DataFrame) -> list[Path]:
+    """The files that say that what a stream is read from has ended; none unless there is one for each."""
+    plan = source._jdf.queryExecution().analyzed()
+    leaves = [node for node in nodes(plan) if node.children().isEmpty() and node.isStreaming()]
+    files = []
+    for leaf in leaves:
+        if leaf.nodeName() != _FILE_SOURCE:
+            return []
+        name = leaf.dataSource().options().get(END_OPTION)
+        if name.isEmpty():
+            return []
+        files.append(Path(name.get()))
+    return files

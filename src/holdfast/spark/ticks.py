@@ -1,0 +1,117 @@
+"""Ticks: a source without rows that moves once a second, so that epochs come though no input does.
+
+It is Spark's rate source on a clock of its own, which is moved from here. The machine's clock may be set
+back: a source that went by it would stand still until the clock has caught up, and after a restart its
+position would be in the future, which Spark refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+from holdfast.spark.scratch import source_offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Ticks", "source_numbers", "ticking_on", "with_ticks"]
+
+logger = logging.getLogger("holdfast.spark")
+
+_EVERY_S = 1.0
+_LOOK_S = 0.02
+
+
+def with_ticks(df: DataFrame) -> DataFrame:
+    """The same rows, beside a source that ticks.
+
+    It must be the last source, and it must be there in every run: Spark counts sources.
+    """
+    ticks = df.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
+    ticks = ticks.option("numPartitions", 1).option("useManualClock", "true")
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
+    return df.unionAll(ticks.load().where("false").select(*nothing))
+
+
+def ticking_on(position: Mapping[str, bytes], epoch: int) -> dict[str, bytes]:
+    """A position with which ticks go on where they were, one further, whatever any clock says.
+
+    The source's own file says when it began; its clock starts at 0. So it began before that, by as many
+    seconds as it has ticked. It is the last source, and all have numbers; how many there are isn't told by
+    the offsets, which have two lines for a source that is read twice.
+
+    >>> offsets = b'v1\\n{"batchWatermarkMs":0}\\n{"logOffset":3}\\n{"logOffset":3}\\n41'
+    >>> ticking_on({"offsets/7": offsets, "sources/0/3": b"v1", "sources/1/0": b"v1\\n9"}, 7)["sources/1/0"]
+    b'v1\\n-42000'
+    """
+    files = dict(position)
+    offsets = source_offsets(files.get(f"offsets/{epoch}", b"").decode())
+    if offsets is not None and offsets[-1] != "-":
+        folders = [path.split("/")[1] for path in files if path.startswith("sources/")]
+        last = max(map(int, folders), default=len(offsets) - 1)
+        files[f"sources/{last}/0"] = f"v1\n{-1000 * (json.loads(offsets[-1]) + 1)}".encode()
+    return files
+
+
+def source_numbers(query: StreamingQuery) -> list[int]:
+    """The number of the source that each line of a query's offsets is of; none before it has planned them.
+
+    Spark numbers its sources in the order in which they are first read.
+    """
+    sources = query._jsq.streamingQuery().sources()
+    firsts = [sources.indexOf(sources.apply(place)) for place in range(sources.length())]
+    in_order = sorted(set(firsts))
+    return [in_order.index(first) for first in firsts]
+
+
+class Ticks:
+    """Moves the clock of the ticks of a running query."""
+
+    def __init__(self) -> None:
+        self._clock: Any = None
+        self._lock = threading.Lock()
+
+    def follow(self, query: StreamingQuery) -> None:
+        """Tick once a second as long as a query runs."""
+        with self._lock:
+            self._clock = None
+        InheritableThread(target=self._tick_on, args=(query,), daemon=True).start()
+
+    def tick(self) -> bool:
+        """Tick now; False if the query has not begun."""
+        with self._lock:
+            if self._clock is None:
+                return False
+            self._clock.advance(1000)
+            return True
+
+    def _tick_on(self, query: StreamingQuery) -> None:
+        over = threading.Event()
+        try:
+            while query.isActive:
+                if self._clock is not None:
+                    over.wait(_EVERY_S)
+                    self.tick()
+                elif not self._find(query):
+                    over.wait(_LOOK_S)
+        except Py4JError:
+            # The JVM is gone, or going.
+            logger.debug("ticks have ended", exc_info=True)
+
+    def _find(self, query: StreamingQuery) -> bool:
+        """Find the clock of the query's last source; it has none before it has planned its sources."""
+        sources = query._jsq.streamingQuery().sources()
+        if sources.isEmpty():
+            return False
+        with self._lock:
+            self._clock = sources.last().clock()
+        return True

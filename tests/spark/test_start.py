@@ -1,0 +1,58 @@
+"""Where a start, or a recovery of what was started, continues."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.checkpoint.entry import entry_name
+from holdfast.checkpoint.log import read_log
+from holdfast.spark.start import _may_be_damaged, _where_to_continue
+from holdfast.storage import MemoryStorage
+from tests.checkpoint.log_support import checkpoint_fields, open_log
+
+
+@pytest.mark.parametrize(
+    ("from_entry", "recovers", "own", "expected"),
+    [
+        (None, False, None, False),
+        (1, False, None, True),
+        (1, True, None, True),
+        (1, True, "whole", False),
+        (1, True, "damaged", False),
+    ],
+)
+def test_a_recovery_does_not_read_around_what_the_pipeline_itself_has_written(
+    from_entry: int | None, recovers: bool, own: str | None, expected: bool
+) -> None:
+    storage = MemoryStorage(f"start-{from_entry}-{recovers}-{own}")
+    open_log(storage).append_checkpoint(**checkpoint_fields(0))
+    log = open_log(storage, "asked to start from an entry")
+    if own is not None:
+        number = log.append_checkpoint(**checkpoint_fields(1)).number
+        if own == "damaged":
+            storage.put(entry_name(number), b"damaged")
+    options: Any = SimpleNamespace(from_entry=from_entry)
+    since = log.claim_number if recovers else None
+    assert _may_be_damaged(options, storage, since) is expected
+
+
+def test_what_a_start_was_told_holds_until_the_pipelines_own_first_checkpoint() -> None:
+    storage = MemoryStorage("start-told")
+    open_log(storage).append_checkpoint(**checkpoint_fields(0))
+    first = read_log(storage).last_checkpoint
+    assert first is not None
+    open_log(storage).append_checkpoint(**checkpoint_fields(1))
+    log = open_log(storage, "told to start from the first")
+    options: Any = SimpleNamespace(from_entry=first.number, drop_state=["old"])
+
+    for since in (None, log.claim_number):
+        entry, dropped = _where_to_continue(options, read_log(storage), since)
+        assert entry is not None
+        assert (entry.number, dropped) == (first.number, ["old"])
+    own = log.append_checkpoint(**checkpoint_fields(2)).number
+    entry, dropped = _where_to_continue(options, read_log(storage), log.claim_number)
+    assert entry is not None
+    assert (entry.number, dropped) == (own, ())
