@@ -27,8 +27,8 @@ from holdfast.errors import HoldfastError
 
 T = TypeVar("T")
 
-_RATE = "200mbit"
-_RATE_BYTES = 25_000_000
+_RATE_MBIT = 200
+_RATE = f"{_RATE_MBIT}mbit"
 _TOUCHED = 0.01
 _NEARLY_NOTHING = 1e-9
 
@@ -135,7 +135,7 @@ class Run:
             if made is not None:
                 self.found.restored.append(made)
         limit = self._try(
-            "small reads", partial(self.experiment.bound, pipe, _TOUCHED, _RATE_BYTES)
+            "small reads", partial(self.experiment.bound, pipe, _TOUCHED, _RATE_MBIT * 125_000)
         )
         if limit is not None:
             self.found.bounds.append(limit)

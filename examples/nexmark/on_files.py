@@ -59,7 +59,7 @@ def main(number: int) -> None:
     running.await_termination()
     published = spark.read.parquet(str(work / "result"))
     print(f"query {number}, {query.title}: {published.count()} rows in {work / 'result'}")
-    published.show(10)
+    hf.fold(published, query.changes).show(10)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench.kit.recovery.bound import bound
@@ -9,7 +10,7 @@ from bench.kit.recovery.ratios import BARS, ratios
 from bench.kit.recovery.reads import SmallReads
 from bench.kit.recovery.records import Built, Failure, Restore
 from bench.kit.recovery.tables import beside_published, rows, steps
-from bench.kit.recovery.text import LINE_BYTES, WORDS_PER_LINE, Text, lines, touching
+from bench.kit.recovery.text import LINE_BYTES, WORDS_PER_LINE, Text, lines, touched, touching
 
 
 def _words(text: bytes) -> list[bytes]:
@@ -132,3 +133,17 @@ def test_the_rate_of_reads_that_is_needed_is_the_one_that_halves_the_time() -> N
     assert at(2 * needed)[0] < 0.5
     # Hashes and values are read in any case.
     assert at(1e12)[0] > 0.25
+
+
+@pytest.mark.parametrize("piece", [1, 16, 128, 1024])
+def test_no_size_of_pieces_beats_the_bound(piece: int) -> None:
+    """Keys in pieces of one size, those side by side in one read: a plain way, and never a better one."""
+    text, reads = Text(10), SmallReads(3_000, key_share=0.75)
+    cold = np.setdiff1d(touched(text.keys, 0.01), text.recent(0.1))
+    places = np.sort(np.random.default_rng(1).choice(text.keys, len(cold), replace=False))
+    pieces = np.unique(places // piece)
+    together = 1 + np.count_nonzero(np.diff(pieces) > 1)
+    everything_s = 7_000_000 / 25e6
+    time_s = max(0.75 * everything_s * len(pieces) * piece / text.keys, together / reads.per_second)
+    least = bound(text, 0.01, 7_000_000, 25e6, reads).least_ratio
+    assert 0.5 < least <= round(0.25 + time_s / everything_s, 3)

@@ -43,13 +43,16 @@ def begin(work: Path, options: dict[str, Any]) -> Query:
     rows = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     words = hf.stream(rows.parquet(str(work / "in")))
     counts = words.key_by("word").aggregate(n=hf.count(), total=hf.sum("amount"))
-    pipeline = counts.write_to(hf.sinks.parquet(str(work / "out")))
+    pipeline = counts.write_to(hf.sinks.parquet(str(work / "out"), epoch_column="epoch"))
     if options.pop("flow", False):
         # Beside it a chain: each word once, and how many end with each letter, keyed again.
         once = words.key_by("word").drop_duplicates().named("once")
         by_end = once.key_by(F.substring("word", -1, 1).alias("ending"))
         endings = by_end.aggregate(words=hf.count()).named("endings")
-        pipeline = hf.pipeline(pipeline, endings.write_to(hf.sinks.parquet(str(work / "endings"))))
+        pipeline = hf.pipeline(
+            pipeline,
+            endings.write_to(hf.sinks.parquet(str(work / "endings"), epoch_column="epoch")),
+        )
     query: Query = pipeline.start("cluster", **options)
     return query
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+import holdfast as hf
 from bench.lab import Lab
 from bench.lab.spark import TRUSTING
 from bench.services.daemon import ServiceError, wait_until
@@ -235,7 +236,9 @@ class Cluster:
         assert out.group_by(["word", "epoch"]).aggregate([]).num_rows == out.num_rows, (
             "an epoch was published twice"
         )
-        assert _rows(_newest(out), "word", "n", "total") == expected, "output differs from batch"
+        assert _rows(hf.fold(out, key="word", epoch="epoch"), "word", "n", "total") == expected, (
+            "output differs from batch"
+        )
         if self.options.get("flow"):
             self._check_endings({word for word, _, _ in expected})
         command = [sys.executable, str(HERE / "cluster_check.py")]
@@ -262,16 +265,6 @@ class Cluster:
         assert found == Counter(word[-1] for word in words), (
             "results that were keyed again differ from batch"
         )
-
-
-def _newest(out: pa.Table) -> pa.Table:
-    """Of each word the row of its newest epoch."""
-    ordered = out.sort_by([("epoch", "ascending")])
-    return (
-        ordered.group_by("word", use_threads=False)
-        .aggregate([("n", "last"), ("total", "last")])
-        .rename_columns(["word", "n", "total"])
-    )
 
 
 def _rows(table: pa.Table, *columns: str) -> set[tuple[Any, ...]]:

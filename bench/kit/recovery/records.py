@@ -82,7 +82,7 @@ class Bound(msgspec.Struct, frozen=True):
     reads_per_second: float
     """Small pieces that the host could read, at the limited rate."""
     least_ratio: float
-    """Over reading everything in a row, with pieces of the best size."""
+    """Over reading everything in a row, with as many reads as are best."""
     reads_needed: float | None
     """So many reads per second would make it half."""
 
