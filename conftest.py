@@ -19,6 +19,9 @@ from _pytest.doctest import DoctestItem
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A program that a test starts may crash in native code: then it says where.
+os.environ.setdefault("PYTHONFAULTHANDLER", "1")
+
 Require = Callable[[str, str], None]
 Report = pytest.CollectReport | pytest.TestReport
 

@@ -30,6 +30,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # A driver that has fewer hosts waits for them, and one whose host is cut waits for Spark to notice.
 ANSWER_S = 240.0
+_LOG_CHARACTERS = 6000
 
 
 # For processes that live for seconds.
@@ -92,7 +93,7 @@ class Driver:
     def stop(self) -> None:
         self.ask("stop")
         code = self.process.wait(60)
-        assert code == 0, f"{code}; its log ends with\n{self.log.read_text()[-3000:]}"
+        assert code == 0, f"{code}; its log ends with\n{self.log.read_text()[-_LOG_CHARACTERS:]}"
         self._close()
 
     def kill(self) -> None:
@@ -126,7 +127,8 @@ class Driver:
 
     def _ended(self) -> DriverEndedError:
         code = self.process.wait(10)
-        return DriverEndedError(f"the driver ended with {code}; see {self.log}", None)
+        last = self.log.read_text()[-_LOG_CHARACTERS:]
+        return DriverEndedError(f"the driver ended with {code}; its log ends with\n{last}", None)
 
 
 class Cluster:
