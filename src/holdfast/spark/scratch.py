@@ -104,8 +104,9 @@ def source_offsets(offsets: str) -> list[str] | None:
 def _lines_by_folder(lines: list[str], folders: list[str]) -> dict[str, str]:
     """What offsets say of each source, by its folder, if no query is there to ask.
 
-    >>> _lines_by_folder(["5", "3", "3"], ["0", "1"])
-    {'0': '5', '1': '3'}
+    >>> five, three = '{"logOffset":5}', '{"logOffset":3}'
+    >>> _lines_by_folder([five, three, three], ["0", "1"])
+    {'0': '{"logOffset":5}', '1': '{"logOffset":3}'}
     """
     if str(len(lines) - 1) in folders:
         return {str(number): line for number, line in enumerate(lines)}
