@@ -12,11 +12,14 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.checkpoint.ledger import Ahead
-from holdfast.errors import HoldfastError, StateLostError, StorageError
+from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY
+from holdfast.checkpoint.ledger import Ahead, Ledger
+from holdfast.errors import FencedError, HoldfastError, StateLostError, StorageError
 from holdfast.spark.ending import LastEpochs
+from holdfast.spark.following import Following
 from holdfast.spark.parts import QueryParts
 from holdfast.spark.running import Running
+from holdfast.state.version import Version
 
 LONG_S = 60.0
 
@@ -282,3 +285,65 @@ def test_a_loss_during_the_last_epochs_is_not_the_end(monkeypatch: pytest.Monkey
     pipeline.running._run_last_epochs()
     assert pipeline.running.lost is not None
     assert pipeline.running.failure is None
+
+
+def test_a_recovery_that_fails_behind_its_own_claim_says_what_it_failed_with() -> None:
+    pipeline = Pipeline(every_epoch=True)
+    pipeline.cluster.moving = False
+
+    def fenced() -> None:
+        raise FencedError("the old parts see the claim of the new ones")
+
+    def renew() -> QueryParts:
+        pipeline.coordinator.log = SimpleNamespace(check_not_fenced=fenced)
+        pipeline.running.stopping.set()
+        raise StorageError("no executor came")
+
+    pipeline.running._renew = renew
+    pipeline.running.start()
+    assert pipeline.running.done.wait(LONG_S)
+    assert isinstance(pipeline.running.failure, StorageError)
+
+
+def test_hosts_are_followed_while_a_handover_waits_for_the_epoch_in_hand() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    with pipeline.running.epoch_lock:
+        Following(pipeline.running)._hand_over(cast(Any, pipeline.cluster))
+    assert not pipeline.cluster.switched
+    assert not pipeline.running.epoch_lock.locked()
+
+
+def test_hosts_are_not_tidied_before_those_who_wrote_at_the_last_look_have_ended() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    ledger = Ledger(Version(0, {}))
+    tidied: list[set[str]] = []
+    pipeline.running.ledger = ledger
+    cluster = cast(Any, SimpleNamespace(tidy=tidied.append))
+    following = Following(pipeline.running)
+    with ledger.writing():
+        for _ in range(3):
+            following._tidy(cluster)
+    assert not tidied
+    following._tidy(cluster)
+    assert tidied == [set()]
+
+
+def test_a_batch_is_not_done_because_the_query_before_its_own_has_ended() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    running = pipeline.running
+    running.spark_query = cast(Any, SimpleNamespace(isActive=False))
+    running._beginning = True
+    waiting = threading.Thread(target=running._sit_out, daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    running._beginning = False
+    waiting.join(LONG_S)
+    assert not waiting.is_alive()
+
+
+def test_idle_epochs_are_not_passed_over_when_numbers_run_out() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    ahead = Ahead(0, 0, None, EPOCHS_PER_ENTRY)
+    pipeline.running.ledger.ahead = lambda: ahead  # type: ignore[method-assign]
+    assert not pipeline.running._skipped(1)

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.checkpoint.entry import entry_name
 from holdfast.checkpoint.log import read_log
-from holdfast.spark.start import _may_be_damaged, _where_to_continue
+from holdfast.errors import FencedError
+from holdfast.spark.start import _may_be_damaged, _where_to_continue, check_still_own
 from holdfast.storage import MemoryStorage
 from tests.checkpoint.log_support import checkpoint_fields, open_log
 
@@ -56,3 +57,14 @@ def test_what_a_start_was_told_holds_until_the_pipelines_own_first_checkpoint() 
     entry, dropped = _where_to_continue(options, read_log(storage), log.claim_number)
     assert entry is not None
     assert (entry.number, dropped) == (own, ())
+
+
+def test_who_claims_anew_takes_over_from_nobody_but_himself() -> None:
+    storage = MemoryStorage("start-own")
+    first = open_log(storage, "recovers")
+    check_still_own(read_log(storage), [])
+    check_still_own(read_log(storage), [first.claim_number])
+    again = open_log(storage, "recovers")
+    check_still_own(read_log(storage), [first.claim_number, again.claim_number])
+    with pytest.raises(FencedError, match="of another driver"):
+        check_still_own(read_log(storage), [first.claim_number])

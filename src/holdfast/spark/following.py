@@ -81,6 +81,8 @@ class Following:
     def __init__(self, running: Running) -> None:
         self._running = running
         self._tidied = time.monotonic()
+        self._writing: frozenset[int] | None = None
+        """Who was writing when hosts were last tidied, or would have been."""
 
     def follow(self) -> None:
         """Notice hosts that come and go, and bring runs to those that need them, beside epochs."""
@@ -114,7 +116,7 @@ class Following:
         noticed = time.monotonic()
         if noticed > self._tidied + _TIDY_S:
             self._tidied = noticed
-            cluster.tidy(running.ledger.live_runs())
+            self._tidy(cluster)
         if cluster.follow(version):
             # An epoch under way has tasks for the host that is gone. While other hosts of the same job
             # live, Spark keeps them waiting for it, as long as spark.locality.wait.node says.
@@ -137,18 +139,32 @@ class Following:
             logger.info("every host has its runs: %s", running.recoveries[-1])
         return False
 
+    def _tidy(self, cluster: ClusterSite) -> None:
+        """Have hosts delete what nobody names, unless who may have written it is still at work.
+
+        An epoch may last longer than files are left alone for, and names its runs only when it ends.
+        """
+        ledger = self._running.ledger
+        before, self._writing = self._writing, ledger.writers()
+        if before is not None and not before & self._writing:
+            cluster.tidy(ledger.live_runs())
+
     def _hand_over(self, cluster: ClusterSite) -> None:
         """Between two epochs: store and copy what the last ones changed, then switch.
 
         Epochs wait meanwhile, and so does whoever stops the pipeline: if it takes long they go on, and
-        it is tried again.
+        it is tried again. An epoch in hand is not waited for: who else would notice that its host dies?
         """
         running = self._running
         until = time.monotonic() + _HAND_OVER_S
-        with running.epoch_lock:
+        if not running.epoch_lock.acquire(timeout=FOLLOW_S):
+            return
+        try:
             running.checkpoint(_HAND_OVER_S, unless_ending=True)
             while cluster.fetch_missing(running.ledger.version):
                 if running.ending or time.monotonic() > until:
                     raise TimeoutError(f"handing over is not done after {_HAND_OVER_S} s")
             cluster.switch(running.ledger.version)
+        finally:
+            running.epoch_lock.release()
         logger.info("handed over: %s", "; ".join(cluster.explain()))

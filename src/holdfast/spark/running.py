@@ -75,6 +75,7 @@ class Running:
         self.requests = Requests()
         self.epochs_done = 0
         self.spark_query: StreamingQuery | None = None
+        self._beginning = False
 
     @property
     def name(self) -> str:
@@ -200,13 +201,17 @@ class Running:
     def _skipped(self, epoch: int) -> bool:
         """Pass over an epoch without input, unless a timer is due or it is about to end."""
         with self.epoch_lock:
-            if self._epochs_are_over():
+            if self._epochs_are_over() or self._numbers_run_out():
                 return False
             record = self._record(epoch)
             if self.parts.loop.is_due(record):
                 return False
             self.parts.loop.skip(record, self.parts.scratch.read(epoch))
             return True
+
+    def _numbers_run_out(self) -> bool:
+        """Whether the next epoch has to wait for an entry, though it has no input."""
+        return self.ledger.ahead().numbers >= EPOCHS_PER_ENTRY
 
     def _record(self, epoch: int) -> EpochRecord:
         offsets = self.parts.scratch.offsets(epoch)
@@ -250,7 +255,8 @@ class Running:
 
     def _sit_out(self) -> None:
         """Let Spark stop here: returning earlier would tell sources that the epoch is done."""
-        while self.spark_query is None or self.spark_query.isActive:
+        # A new query's first batch may come while the old query, which has ended, is still the one we know.
+        while self._beginning or self.spark_query is None or self.spark_query.isActive:
             time.sleep(0.01)
 
     def _wait_while_ahead(self) -> None:
@@ -332,11 +338,7 @@ class Running:
             try:
                 self._recover()
             except Exception as error:  # noqa: BLE001 - the pipeline ends with it
-                self._fail(
-                    error
-                    if isinstance(error, HoldfastError)
-                    else failure_of(error, self.name, self.ledger.version.epoch)
-                )
+                self._fail(self._said_of(error))
                 break
             self._wait_for_spark()
         try:
@@ -364,11 +366,7 @@ class Running:
             self.lose(error, self.parts)
         except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
             if self.lost is None:
-                self._fail(
-                    error
-                    if isinstance(error, HoldfastError)
-                    else failure_of(error, self.name, self.ledger.version.epoch)
-                )
+                self._fail(self._said_of(error))
 
     # ---- going back to the last checkpoint
 
@@ -414,17 +412,34 @@ class Running:
         recovery.step("stop")
         # Jobs that were only being planned when state was lost begin later, and may wait for a lost host.
         with self.renewing.alone(hurry=self.parts.jobs.cancel):
-            self.parts.close()
-            self._use(self._renewed())
-            self.first.expect()
-            self.lost = None
-            self.input_over.clear()
-            recovery.step("open")
-            self.spark_query = self.parts.begin(self._on_batch)
+            try:
+                self._begin_anew(recovery)
+            except Exception as error:
+                # Still alone: the log of the old parts takes our own new claim for another driver's.
+                self._fail(self._said_of(error), fenced=isinstance(error, FencedError))
+                raise
         if self.stopping.is_set():
             self.spark_query.stop()
         self.requests.wake()
         logger.info("pipeline %s has recovered: %s", self.name, recovery)
+
+    def _begin_anew(self, recovery: Recovery) -> None:
+        self.parts.close()
+        self._use(self._renewed())
+        self.first.expect()
+        self.lost = None
+        self.input_over.clear()
+        recovery.step("open")
+        self._beginning = True
+        try:
+            self.spark_query = self.parts.begin(self._on_batch)
+        finally:
+            self._beginning = False
+
+    def _said_of(self, error: Exception) -> HoldfastError:
+        if isinstance(error, HoldfastError):
+            return error
+        return failure_of(error, self.name, self.ledger.version.epoch)
 
     def _renewed(self) -> QueryParts:
         """New parts; another host may be lost while they are put together."""
@@ -455,9 +470,10 @@ class Running:
         if self.failure is None and self.coordinator.publish_error is not None:
             self._fail(self.coordinator.publish_error)
 
-    def _fail(self, error: HoldfastError) -> None:
+    def _fail(self, error: HoldfastError, *, fenced: bool | None = None) -> None:
+        """End with an error; ``fenced`` says whether it comes of a fence, where that is known."""
         if self.failure is None:
-            self.failure = self._fenced_instead(error)
+            self.failure = self._fenced_instead(error) if fenced is None else error
             error = self.failure
             logger.error("pipeline %s failed: %s", self.name, error)
             self._give_hosts_up()

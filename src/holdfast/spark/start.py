@@ -23,7 +23,7 @@ from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import Log, LogMovedError, LogState, read_log, tried_exclusive
 from holdfast.checkpoint.retention import finish_collection
 from holdfast.checkpoint.time import PipelineTime
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, FencedError
 from holdfast.failpoints import failpoint
 from holdfast.recovery.health import HostHealth
 from holdfast.sinks.base import Sink, SinkContext
@@ -111,11 +111,11 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
     health = HostHealth()
 
     _check_cluster(graph, options, health)
-    parts = _begun(pipeline, options, sinks, health)
-    claim = parts.coordinator.log.claim_number
+    mine: list[int] = []
+    parts = _begun(pipeline, options, sinks, health, mine)
 
     def renew() -> QueryParts:
-        return _begun(pipeline, options, sinks, health, since=claim)
+        return _begun(pipeline, options, sinks, health, mine)
 
     return Query(parts, renew)
 
@@ -139,11 +139,11 @@ def _begun(
     options: Options,
     sinks: dict[str, Sink],
     health: HostHealth,
-    since: int | None = None,
+    mine: list[int],
 ) -> QueryParts:
-    """Take the pipeline over and put together what runs it; again, if it runs ``since`` a claim."""
+    """Take the pipeline over and put together what runs it; again, if ``mine`` has its earlier claims."""
     began = time.perf_counter()
-    valid, log = _claimed(pipeline, options, sinks, since)
+    valid, log = _claimed(pipeline, options, sinks, mine)
     context = valid.graph.sources[0].sparkSession.sparkContext
     held = ExitStack()
     if is_cluster(context):
@@ -166,13 +166,18 @@ def _begun(
 
 
 def _claimed(
-    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], since: int | None
+    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], mine: list[int]
 ) -> tuple[_Validated, Log]:
-    """Claim a log that was validated as it is; if its driver keeps writing, claim and look again."""
+    """Claim a log that was validated as it is; if its driver keeps writing, claim and look again.
+
+    Who claims anew takes over from nobody but himself: ``mine`` are his claims, to which this is added.
+    """
+    since = mine[0] if mine else None
     for attempt in range(_ATTEMPTS):
         valid = _validate(pipeline, options, sinks, since)
-        last_attempt = attempt == _ATTEMPTS - 1
+        last_attempt = attempt == _ATTEMPTS - 1 and not mine
         try:
+            check_still_own(valid.state, mine)
             log = Log.claim(
                 valid.storage,
                 options.name,
@@ -189,11 +194,26 @@ def _claimed(
         except BaseException:
             _discard(valid)
             raise
+        mine.append(log.claim_number)
         if last_attempt:
             _discard(valid)
             valid = _validate(pipeline, options, sinks, since)
         return valid, log
-    raise AssertionError("unreachable")
+    raise LogMovedError(f"the log of {options.name!r} went on while it was claimed anew")
+
+
+def check_still_own(state: LogState, mine: Sequence[int]) -> None:
+    """Raise ``FencedError`` if another driver has claimed since the last of one's own claims.
+
+    A driver that recovers may have been fenced without having noticed (invariant 5).
+    """
+    last = state.last_entry
+    if mine and (last is None or last.claim not in mine):
+        whose = "a log without entries" if last is None else f"claim {last.claim}"
+        raise FencedError(
+            f"the pipeline can't recover: behind its claim {mine[-1]} there is {whose} of another driver",
+            hint="leave the pipeline to that driver; start this one again only when it has stopped",
+        )
 
 
 def _discard(valid: _Validated) -> None:
