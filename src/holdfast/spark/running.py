@@ -419,7 +419,7 @@ class Running:
                 self._fail(self._said_of(error), fenced=isinstance(error, FencedError))
                 raise
         if self.stopping.is_set():
-            self.spark_query.stop()
+            self.started.stop()
         self.requests.wake()
         logger.info("pipeline %s has recovered: %s", self.name, recovery)
 
