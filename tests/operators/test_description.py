@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.operators.description import Description, find_moved
+from holdfast.operators.description import Description, _code, find_moved
 
 A = Description("process by k: string", ("total: value double",), "code-a", "reads-a")
 B = Description("process by k: string", ("last: value string",), "code-b", "reads-b")
@@ -64,3 +64,17 @@ def test_descriptions_are_read_back_as_they_were_written() -> None:
         Description("aggregate by k: string\nstate: count() -> int64"),
     ):
         assert Description.parse(str(described)) == described
+
+
+def test_code_is_told_apart_by_its_parameters_and_by_what_it_does() -> None:
+    class Given:
+        def __init__(self, *given: object) -> None:
+            self.given = given
+            self.not_plain = object()
+
+    assert _code(Given("a")) == _code(Given("a"))
+    assert _code(Given({"a": [1, None]})) == _code(Given({"a": [1, None]}))
+    assert len({_code(Given(each)) for each in ("a", "b", ("a",), ["b"], {"a": 1}, {1, 2})}) == 6
+    adds = [(lambda rows, n=n: rows) for n in (1, 2)]
+    assert _code(adds[0]) == _code(adds[1])
+    assert _code(lambda rows: rows + 1) != _code(lambda rows: rows + 2)

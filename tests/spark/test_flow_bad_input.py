@@ -261,6 +261,24 @@ def test_operators_without_names_that_change_places(
     assert [row["n"] for row in last[2:]] == [3, 3]
 
 
+def test_aggregates_without_names_that_read_other_columns_and_change_places(
+    rows: hf.Stream, source: EpochSource, tmp_path: Path
+) -> None:
+    first = rows.key_by("k").aggregate(total=hf.sum("v"))
+    second = rows.key_by("k").aggregate(total=hf.sum(F.col("v") * 1000))
+
+    def pipeline(*results: Any) -> hf.Pipeline:
+        return hf.pipeline(*(r.write_to(hf.sinks.noop()) for r in results))
+
+    query = started(pipeline(first, second), tmp_path)
+    source.add([("a", 1, None)])
+    query.step()
+    query.stop()
+    with pytest.raises(hf.ConfigurationError, match="would get the state of another"):
+        started(pipeline(second, first), tmp_path)
+    started(pipeline(first, second), tmp_path).stop()
+
+
 def test_a_source_more_than_the_checkpoint_has(
     rows: hf.Stream, timed: hf.Stream, source: EpochSource, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from types import CodeType
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -109,10 +110,31 @@ def digest(text: str) -> str:
 
 
 def _code(code: object) -> str:
-    """By its name and plain parameters: two instances of a class may differ in no more than those."""
+    """By its name, plain parameters and, of a function, what it does: two may differ in no more."""
     if code is None:
         return ""
     name = getattr(code, "__qualname__", type(code).__qualname__)
     given = getattr(code, "__dict__", {})
-    plain = sorted((str(k), repr(v)) for k, v in given.items() if isinstance(v, _PLAIN))
+    plain = sorted((str(k), words) for k, v in given.items() if (words := _plain(v)) is not None)
+    body = getattr(code, "__code__", None)
+    if isinstance(body, CodeType):
+        # Two lambdas of one line have one name.
+        does = (body.co_code, body.co_names, *map(_plain, body.co_consts))
+        return digest(f"{name} {plain} {does}")
     return digest(f"{name} {plain}")
+
+
+def _plain(value: object) -> str | None:
+    """A value that is the same in every process, in words; None for others."""
+    if value is None or isinstance(value, _PLAIN):
+        return repr(value)
+    if isinstance(value, Mapping):
+        pairs = [(_plain(k), _plain(v)) for k, v in value.items()]
+        known = all(k is not None and v is not None for k, v in pairs)
+        return f"{{{sorted(map(str, pairs))}}}" if known else None
+    if isinstance(value, (list, tuple, set, frozenset)):
+        each = [_plain(v) for v in value]
+        if None in each:
+            return None
+        return str(sorted(map(str, each)) if isinstance(value, (set, frozenset)) else each)
+    return None

@@ -61,6 +61,12 @@ class AggregatePlan(Plan):
         """Whether rows can be grouped before they are sent."""
         return True
 
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """See :attr:`Plan.expressions`: of two sums, which column each sums up."""
+        counting = () if self.condition is None else (self.condition,)
+        return tuple(map(str, (*self.keys, *self.group_buffers, *counting)))
+
     def lift(self, frame: DataFrame, *, first: bool = False, port: int = 0) -> DataFrame:
         """One buffer row per row: hash (a bigint with the bits of the hash), keys, buffers."""
         del first, port

@@ -37,6 +37,11 @@ class Plan(ABC):
         """Whether they have to be."""
         return False
 
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """What it makes of its input's columns, in Spark's words, besides what the operator describes."""
+        return ()
+
     @abstractmethod
     def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
         """The columns of the operator's input, for rows of a port; ``first``: no epoch was before."""

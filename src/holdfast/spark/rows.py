@@ -76,6 +76,11 @@ class RowPlan(Plan):
         """The rows, and those of a control stream."""
         return ("main",) if self.control is None else ("main", "control")
 
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """See :attr:`Plan.expressions`."""
+        return tuple(str(key.column) for key in self.keys)
+
     def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
         """The columns of the operator's input."""
         if port == 1:

@@ -182,7 +182,7 @@ class Graph:
 
 
 def _reads(node: Node, ids: Mapping[int, str]) -> str:
-    """A digest of where an operator's rows come from and the steps they take."""
+    """A digest of where an operator's rows come from, the steps they take, and what is made of them."""
     assert node.result is not None
     words = [
         f"{ids[id(branch.origin.of)]}.{branch.origin.name}: {plan_words(branch.df)}"
@@ -191,7 +191,7 @@ def _reads(node: Node, ids: Mapping[int, str]) -> str:
         for stream in node.result.inputs
         for branch in stream.branches
     ]
-    return digest("\n".join(words))
+    return digest("\n".join([*words, *node.plan.expressions]))
 
 
 def build_graph(pipeline: Pipeline) -> Graph:
