@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -48,6 +49,22 @@ def test_pandas_gives_pandas() -> None:
         hf.fold(frame, key="word"), pd.DataFrame({"word": ["a", "b"], "n": [2, 1]})
     )
     assert len(hf.fold(frame.assign(change=[1, 1, 1]))) == 3
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_arrays_in_pandas_are_compared_to_the_last_place(nested: bool) -> None:
+    """NumPy's words for an array leave out the middle of a long one, and digits of a number."""
+    first, second = np.zeros(2001), np.zeros(2001)
+    first[1000], second[1000] = 0.1, 0.1 + 1e-12
+    values: list[object] = [first, second, first.copy()]
+    if nested:
+        values = [{"deep": [value]} for value in values]
+    rows = pd.DataFrame({"a": values, "n": pd.array([1, 1, 1], "Int8"), "change": [1, 1, -1]})
+    (left,) = hf.fold(rows)["a"]
+    assert left is values[1]
+    assert hf.fold(rows)["n"].dtype == "Int8"
+    newest = hf.fold(rows[["a", "n"]].assign(n=[1, 2, 3]), key="a")
+    assert newest["n"].tolist() == [3, 2]
 
 
 def test_what_it_refuses() -> None:

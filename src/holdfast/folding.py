@@ -157,5 +157,18 @@ def _each(rows: Any, names: Sequence[str]) -> list[str]:
 
 def _values(rows: Any, name: str) -> list[Any]:
     column = rows[name]
-    values: list[Any] = column.to_pylist() if isinstance(rows, pa.Table) else column.tolist()
-    return values
+    if isinstance(rows, pa.Table):
+        values: list[Any] = column.to_pylist()
+        return values
+    return [_plain(value) for value in column.tolist()]
+
+
+def _plain(value: Any) -> Any:
+    """A value without NumPy in it: the words of an array leave out places and digits."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_plain(name): _plain(inner) for name, inner in value.items()}
+    return value
