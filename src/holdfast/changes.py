@@ -76,8 +76,10 @@ def _why_not_retracted(followed: Followed) -> str:
         return f"a step leaves out or replaces the column {CHANGE!r}"
     if CHANGE in followed.tested:
         return f"a step filters by {CHANGE!r}"
+    if made := [name for name, of in followed.made_of.items() if CHANGE in of and name != CHANGE]:
+        return f"a step makes {made[0]!r} of {CHANGE!r}: a row and what takes it back are not alike"
     if followed.others or not followed.deterministic:
-        unlike = followed.others[0] if followed.others else "random values"
+        unlike = followed.others[0] if followed.others else "random values or the current time"
         return f"a step ({unlike}) may treat a row otherwise when it is taken back"
     return ""
 
@@ -96,6 +98,12 @@ def _updated(changes: Changes, followed: Followed, result: ResultStream) -> Chan
             "update",
             None,
             "a step filters by values that change: what it leaves out replaces nothing",
+        )
+    if not followed.tests_alike:
+        return Changes(
+            "update",
+            None,
+            "a step filters by random values or the current time: what it leaves out replaces nothing",
         )
     return replace(changes, key=key)
 

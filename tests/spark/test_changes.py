@@ -95,6 +95,8 @@ def test_steps_keep_the_key_under_whatever_name(rows: hf.Stream) -> None:
     renamed = updated.select(F.col("word").alias("w"), "size", "total").filter("size > 1")
     assert renamed.changes == hf.Changes("update", ("w", "size"))
     assert updated.with_column("twice", F.col("total") * 2).changes == updated.changes
+    # What is put beside a row leaves none out.
+    assert updated.with_column("at", F.current_timestamp()).changes == updated.changes
     ended = windows(rows, output="update").select("total", "window_end", "word")
     assert ended.filter("window_end > '2026-01-01'").changes == hf.Changes(
         "update", ("word", "window_end")
@@ -117,6 +119,13 @@ def test_steps_keep_the_key_under_whatever_name(rows: hf.Stream) -> None:
             lambda s: s.with_column("each", F.explode(F.sequence(F.lit(0), "total"))),
             "none or several rows of one",
         ),
+        (lambda s: s.filter(F.rand() < 0.5), "filters by random values"),
+        (lambda s: s.with_column("r", F.rand()).filter("r < 0.5"), "filters by random values"),
+        (lambda s: s.filter(F.current_timestamp() < "2026-01-01"), "the current time"),
+        (
+            lambda s: s.with_column("today", F.current_date()).filter("today > '2026-01-01'"),
+            "the current time",
+        ),
     ],
 )
 def test_steps_behind_which_an_update_replaces_nothing(
@@ -134,6 +143,10 @@ def test_steps_behind_which_an_update_replaces_nothing(
         (lambda s: s.with_column("change", -F.col("change")), "replaces the column 'change'"),
         (lambda s: s.filter("change = 1"), "filters by 'change'"),
         (lambda s: s.with_column("r", F.rand()), "otherwise when it is taken back"),
+        (lambda s: s.with_column("at", F.now()), "otherwise when it is taken back"),
+        (lambda s: s.with_column("signed", F.expr("n * change")), "makes 'signed' of 'change'"),
+        (lambda s: s.with_column("again", F.col("change")), "makes 'again' of 'change'"),
+        (lambda s: s.with_column("e", F.explode(F.array("change"))), "makes 'e' of 'change'"),
     ],
 )
 def test_steps_behind_which_a_change_means_something_else(

@@ -14,6 +14,16 @@ __all__ = ["Followed", "follow"]
 
 _ONE_TO_ONE = ("Project", "Filter", "SubqueryAlias")
 _ROW_BY_ROW = ("Generate", "Join")
+_CLOCKS = frozenset(
+    [
+        "CurrentBatchTimestamp",
+        "CurrentDate",
+        "CurrentTime",
+        "CurrentTimestamp",
+        "LocalTimestamp",
+        "Now",
+    ]
+)
 _ELSEWHERE = ""
 """Stands for what isn't a column of the results."""
 
@@ -31,6 +41,11 @@ class Followed:
     others: tuple[str, ...]
     """Further steps that aren't projections or filters."""
     deterministic: bool
+    """Whether equal rows always become equal ones: nothing is random or goes by the current time."""
+    made_of: dict[str, frozenset[str]]
+    """Of what each column behind the steps is made."""
+    tests_alike: bool
+    """Whether conditions are deterministic, with all that they look at."""
 
 
 def follow(frame: DataFrame, steps: Sequence[Callable[[DataFrame], DataFrame]]) -> Followed:
@@ -48,6 +63,12 @@ def follow(frame: DataFrame, steps: Sequence[Callable[[DataFrame], DataFrame]]) 
         for column in each(node.projectList())
         if _kind(column) == "Alias"
     }
+    aliases |= {
+        _id(column): node.generator()
+        for node in above
+        if _kind(node) == "Generate"
+        for column in each(node.generatorOutput())
+    }
 
     def same(id: int) -> str | None:  # noqa: A002 - Spark's word for it
         while id in aliases and _kind(aliases[id]) == "AttributeReference":
@@ -62,11 +83,21 @@ def follow(frame: DataFrame, steps: Sequence[Callable[[DataFrame], DataFrame]]) 
             return {_ELSEWHERE}
         return {name for part in _references(aliases[id]) for name in behind(part)}
 
+    def alike(expression: Any) -> bool:
+        """Whether it always has the same value for the same columns of the results."""
+        parts = [aliases[part] for part in _references(expression) if part in aliases]
+        return _is_alike(expression) and all(map(alike, parts))
+
     names: dict[str, str] = {}
     for column in each(plan.output()):
         if (first := same(_id(column))) is not None:
             names.setdefault(first, column.name())
-    conditions = [node.condition() for node in above if _kind(node) == "Filter"]
+    conditions = [
+        condition
+        for node in above
+        if _kind(node) in ("Filter", "Join")
+        for condition in each(node.expressions())
+    ]
     tested = {name for each_ in conditions for part in _references(each_) for name in behind(part)}
     kinds = [_kind(node) for node in above if _kind(node) not in _ONE_TO_ONE]
     return Followed(
@@ -74,7 +105,11 @@ def follow(frame: DataFrame, steps: Sequence[Callable[[DataFrame], DataFrame]]) 
         frozenset(tested),
         tuple(kind for kind in kinds if kind in _ROW_BY_ROW),
         tuple(kind for kind in kinds if kind not in _ROW_BY_ROW),
-        all(node.deterministic() for node in above),
+        all(
+            node.deterministic() and all(map(_is_alike, each(node.expressions()))) for node in above
+        ),
+        {column.name(): frozenset(behind(_id(column))) for column in each(plan.output())},
+        all(map(alike, conditions)),
     )
 
 
@@ -106,6 +141,13 @@ def _kind(node: Any) -> str:
 def _id(column: Any) -> int:
     number: int = column.exprId().id()
     return number
+
+
+def _is_alike(expression: Any) -> bool:
+    # To Spark the current time is deterministic: it is the same all through an epoch.
+    return bool(expression.deterministic()) and not any(
+        _kind(part) in _CLOCKS for part in nodes(expression)
+    )
 
 
 def _references(expression: Any) -> list[int]:
