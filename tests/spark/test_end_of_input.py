@@ -284,3 +284,20 @@ def test_input_that_goes_on_has_no_end(spark: SparkSession, tmp_path: Path) -> N
     source.end()
     with pytest.raises(InputError, match=r"has ended.*before end\(\)"):
         EpochSource(spark, SCHEMA, tmp_path / "in").add([("a", 1, NOON)])
+
+
+def test_sources_that_end_while_epochs_come_by_themselves(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sources = filled(spark, tmp_path)
+    query = pipeline(*sources, "by-itself").start(
+        "p", checkpoint_dir=tmp_path / "ck", trigger="0 s"
+    )
+    query.process_all_available()
+    assert published("by-itself")["days"] == []
+    for source in sources:
+        source.end()
+    query.process_all_available()
+    assert_complete(spark, "by-itself", *sources)
+    assert query.await_termination(0.0)
+    assert checkpoints(tmp_path / "ck")[0].epochs[-1].ended

@@ -111,6 +111,8 @@ def await_input(running: Running) -> None:
     if end.may_be_said and not running.options.available_now:
         while query.isActive and not end.is_said:
             running.stopping.wait(_LOOK_S)
+        if running.parts.ticks is not None and not running.options.manual:
+            running.parts.ticks.end()
         query.processAllAvailable()
         if query.isActive:
             running.input_over.set()

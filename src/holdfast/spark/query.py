@@ -168,15 +168,14 @@ class Query(SaysHow):
         could not publish it said; what it is owed is in the checkpoint, and is published with the next
         one.
         """
-        if self._running.options.end_of_input:
-            self.await_termination()
-            return
-        while True:
+        while not self._input_ends():
             query = self._running.started
             try:
                 query.processAllAvailable()
                 self.checkpoint()
             except Exception:
+                if self._input_ends():
+                    break
                 # Spark's report of a failed query: ours says more, or the pipeline recovers.
                 if query.isActive and self._running.lost is None:
                     raise
@@ -186,9 +185,20 @@ class Query(SaysHow):
                     raise
                 continue
             if self._running.spark_query is query and self._running.lost is None:
+                if self._input_ends():
+                    break
                 if self._running.coordinator.publish_error is not None:
                     raise self._running.coordinator.publish_error
                 return
+        self.await_termination()
+
+    def _input_ends(self) -> bool:
+        """Whether the pipeline ends by itself with the input that is there now."""
+        options, end = self._running.options, self._running.parts.input_end
+        if options.end_of_input:
+            return True
+        # By hand its last epochs are steps like others.
+        return not options.manual and end.may_be_said and end.is_said
 
     def drain(self, host: str, timeout: float | None = None) -> None:
         """Have a host's partitions run elsewhere, so that it can be stopped; waits until they do.

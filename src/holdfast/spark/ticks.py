@@ -79,12 +79,17 @@ class Ticks:
     def __init__(self) -> None:
         self._clock: Any = None
         self._lock = threading.Lock()
+        self._over = threading.Event()
 
     def follow(self, query: StreamingQuery) -> None:
         """Tick once a second as long as a query runs."""
         with self._lock:
             self._clock = None
         InheritableThread(target=self._tick_on, args=(query,), daemon=True).start()
+
+    def end(self) -> None:
+        """Tick no more by itself: nothing would ever be the last epoch where each takes over a second."""
+        self._over.set()
 
     def tick(self) -> bool:
         """Tick now; False if the query has not begun."""
@@ -95,14 +100,13 @@ class Ticks:
             return True
 
     def _tick_on(self, query: StreamingQuery) -> None:
-        over = threading.Event()
         try:
-            while query.isActive:
+            while query.isActive and not self._over.is_set():
                 if self._clock is not None:
-                    over.wait(_EVERY_S)
-                    self.tick()
+                    if not self._over.wait(_EVERY_S):
+                        self.tick()
                 elif not self._find(query):
-                    over.wait(_LOOK_S)
+                    self._over.wait(_LOOK_S)
         except Py4JError:
             # The JVM is gone, or going.
             logger.debug("ticks have ended", exc_info=True)
