@@ -90,6 +90,10 @@ REFUSED = [
     ("SELECT k, first(v) IGNORE NULLS AS n FROM a GROUP BY k",
      r"IGNORE NULLS.*say first\(`v`\) FILTER \(WHERE `v` IS NOT NULL\)"),
     ("SELECT k, last(v, true) AS n FROM a GROUP BY k", r"say last\(`v`\) FILTER \(WHERE `v` IS NOT NULL\)"),
+    ("SELECT k, first(v, false) AS n FROM a GROUP BY k", r"say first\(`v`\): nulls count$"),
+    ("SELECT k, last_value(v, true) AS n FROM a GROUP BY k", r"say last\(`v`\) FILTER \(WHERE `v` IS NOT NULL\)"),
+    ("SELECT k, first(v, true) FILTER (WHERE k > 1 OR k < 0) AS n FROM a GROUP BY k",
+     r"say first\(`v`\) FILTER \(WHERE `v` IS NOT NULL AND \(`k` > 1 OR `k` < 0\)\)"),
     ("SELECT k, first(v) RESPECT NULLS AS n FROM a GROUP BY k", "leave out RESPECT NULLS: nulls count"),
     ("SELECT k, approx_count_distinct(v, 0.1) AS n FROM a GROUP BY k", "APPROX_COUNT_DISTINCT"),
     ("SELECT k, v FROM a GROUP BY k", "'v' is neither in GROUP BY nor in an aggregate"),
@@ -105,6 +109,16 @@ REFUSED = [
      r"say GROUP BY HOP\(ts, INTERVAL '5 minutes', INTERVAL '1 hour'\)"),
     ("SELECT count(*) AS n FROM a GROUP BY session_window(ts, '5 minutes')",
      r"say GROUP BY SESSION\(ts, INTERVAL '5 minutes'\)"),
+    ("SELECT count(*) AS n FROM a GROUP BY window(ts, '10 minutes', '5 minutes', '1 minute')",
+     r"say GROUP BY HOP\(ts, INTERVAL '5 minutes', INTERVAL '10 minutes', INTERVAL '1 minute'\), and in SELECT HOP_START"),
+    ("SELECT count(*) AS n FROM a GROUP BY window(ts, INTERVAL 2 HOURS)", r"TUMBLE\(ts, INTERVAL '2' HOURS\)"),
+    ("SELECT count(*) AS n FROM a GROUP BY window(ts, concat('1', ' hour'))", "must be constant here, each written as an"),
+    ("SELECT count(*) AS n FROM a GROUP BY session_window(ts, CASE WHEN k = 1 THEN '1 s' ELSE '2 s' END)",
+     r"the gap of a SESSION must be constant here; [^0-9]*$"),
+    ("SELECT k FROM a INTERSECT ALL SELECT k FROM b", "INTERSECT ALL is not .*nothing equal here: write"),
+    ("SELECT k FROM a EXCEPT ALL SELECT k FROM b", "EXCEPT ALL is not .*nothing equal here: write"),
+    ("SELECT k FROM a INTERSECT SELECT k FROM b", "rows with NULL, which equals NULL in INTERSECT and nothing in ON"),
+    ("SELECT s -> 'a' AS x FROM a", "get_json_object.*without its quotes, as ->> does"),
     ("SELECT k FROM a WHERE k = :p", "the parameter"),
     ("SELECT k + 1 FROM a", "k \\+ 1 has no name"),
     ("SELECT k, v AS k FROM a", "two columns are called 'k'"),
@@ -161,7 +175,7 @@ REFUSED = [
      " x.window_end = y.window_end GROUP BY x.window_end", "which is a bound .*before rows are joined"),
     ("SELECT window_start, count(*) AS n FROM (SELECT * FROM HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND,"
      " INTERVAL '2' SECOND)) GROUP BY window_start", "in the SELECT that has the windows in FROM"),
-    ("SELECT window_end, sum(n) AS n FROM w GROUP BY window_end", r"windows are not known.*TUMBLE\(window_end"),
+    ("SELECT window_end, sum(n) AS n FROM w GROUP BY window_end", r"windows are not known.*TUMBLE\(window_end, INTERVAL ...\) with how far apart .* their slide if they are sliding"),
     (f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY n) AS rn FROM"
      f" (SELECT window_start, n FROM {COUNTED})) WHERE rn = 1", "PARTITION BY the start of windows without their end"),
     (f"SELECT k, window_end, count(*) AS n FROM {TUMBLE} WHERE window_end > ts GROUP BY k, window_end", "window_end in WHERE"),
@@ -239,6 +253,22 @@ def test_hints_of_windows_can_be_followed(streams: dict[str, hf.Stream], shape: 
     sql(f"SELECT k, window_end, count(*) AS n FROM {call} GROUP BY k, window_end", a=streams["a"])
 
 
+@pytest.mark.parametrize("window", [
+    "window(ts, '1 hour 30 minutes')",
+    "window(ts, '1 hour', '5 minutes')",
+    "window(ts, '10 minutes', '5 minutes', '1 minute')",
+    "window(ts, INTERVAL 1 HOUR 30 MINUTES)",
+    "session_window(ts, '1 minute 30 seconds')",
+])  # fmt: skip
+def test_hints_instead_of_sparks_windows_can_be_followed(
+    streams: dict[str, hf.Stream], window: str
+) -> None:
+    with pytest.raises(hf.InputError) as caught:
+        sql(f"SELECT count(*) AS n FROM a GROUP BY {window}", a=streams["a"])
+    call = (caught.value.hint or "").removeprefix("say GROUP BY ").partition(", and in SELECT")[0]
+    sql(f"SELECT k, count(*) AS n FROM a GROUP BY k, {call}", a=streams["a"])
+
+
 def last_operator(statement: str, streams: dict[str, hf.Stream]) -> hf.ResultStream:
     origin = sql(statement, **streams).rows.branches[0].origin
     assert isinstance(origin, Output)
@@ -291,6 +321,8 @@ def test_conditions_and_intervals_are_taken_apart() -> None:
     parts = [text_of(part) for part in conjuncts(tree.args["where"].this)]
     assert parts == ["a = 1", "b >= 2", "b <= 3", "c", "(d OR e)"]
     lengths = parse_statement(
-        "SELECT INTERVAL '1.5' SECOND, INTERVAL 2 MINUTES, INTERVAL '3 hours', -INTERVAL '1' DAY FROM t"
+        "SELECT INTERVAL '1.5' SECOND, INTERVAL 2 MINUTES, INTERVAL '3 hours', -INTERVAL '1' DAY,"
+        " INTERVAL '1 hour 30 minutes', INTERVAL '-1 minute 1 second' FROM t"
     ).expressions
-    assert [int(interval_ms(each)) for each in lengths] == [1500, 120_000, 10_800_000, -86_400_000]
+    known = [1500, 120_000, 10_800_000, -86_400_000, 5_400_000, -59_000]
+    assert [int(interval_ms(each)) for each in lengths] == known

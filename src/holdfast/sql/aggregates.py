@@ -38,6 +38,8 @@ _OF_ONE: dict[str, Callable[[str], hf.Aggregate]] = {
     "ANY_VALUE": hf.any_value,
     "APPROX_COUNT_DISTINCT": hf.approx_count_distinct,
 }
+# What takes a value by event time, and its name here.
+_BY_TIME = {"FIRST": "first", "LAST": "last", "FIRST_VALUE": "first", "LAST_VALUE": "last"}
 _SORTED = "write a hf.BatchProcess, or collect values with collect_list(x, limit)"
 _INSTEAD = {
     **dict.fromkeys(("MEDIAN", "MODE", "LISTAGG", "STRING_AGG"), _SORTED),
@@ -99,7 +101,7 @@ def aggregate_of(node: exp.Expr, inputs: Inputs) -> hf.Aggregate:
         node = node.this
     name = name_of(node)
     if not isinstance(node, exp.Anonymous) or name is None:
-        _refuse_more(node)
+        _refuse_more(node, condition)
     for each in node.expressions:
         if isinstance(each, exp.Distinct):
             _refuse_distinct(name)
@@ -110,21 +112,33 @@ def aggregate_of(node: exp.Expr, inputs: Inputs) -> hf.Aggregate:
     return _Call(name, node, condition, inputs).made()
 
 
-def _refuse_more(node: exp.Expr) -> NoReturn:
+def _refuse_more(node: exp.Expr, condition: exp.Expr | None) -> NoReturn:
     """Raise for a call with something behind it."""
     bare = node.this
     name = (name_of(bare) or "").lower()
     if isinstance(node, exp.WithinGroup):
         refuse(f"the aggregate {text_of(node)}", _INSTEAD.get(name.upper()))
-    if isinstance(node, exp.IgnoreNulls) and name in ("first", "last") and bare.expressions:
-        refuse(f"{text_of(node)}", _without_nulls(name, bare.expressions[0]))
+    if isinstance(node, exp.IgnoreNulls) and name.upper() in _BY_TIME and bare.expressions:
+        refuse(f"{text_of(node)}", _without_nulls(name.upper(), bare.expressions[0], condition))
     hint = "leave out RESPECT NULLS: nulls count" if isinstance(node, exp.RespectNulls) else None
     refuse(f"{text_of(node)}", hint)
 
 
-def _without_nulls(name: str, value: exp.Expr) -> str:
+def _without_nulls(name: str, value: exp.Expr, condition: exp.Expr | None) -> str:
     x = text_of(value)
-    return f"say {name}({x}) FILTER (WHERE {x} IS NOT NULL)"
+    more = "" if condition is None else f" AND ({text_of(condition)})"
+    return f"say {_BY_TIME[name]}({x}) FILTER (WHERE {x} IS NOT NULL{more})"
+
+
+def _with_nulls_said(name: str, arguments: list[exp.Expr], condition: exp.Expr | None) -> str:
+    """What ``first(x, ignores_nulls)`` is here, where nulls count unless they are filtered out."""
+    value, ignores = arguments
+    without = _without_nulls(name, value, condition)
+    if not isinstance(ignores, exp.Boolean):
+        return f"{without} to ignore nulls, and leave out the second argument if they count"
+    if ignores.this:
+        return without
+    return f"say {_BY_TIME[name]}({text_of(value)}): nulls count"
 
 
 def _refuse_distinct(name: str) -> None:
@@ -166,8 +180,8 @@ class _Call:
             make = hf.first if self.name == "MIN_BY" else hf.last
             return make(self.input(arguments[0]), by=self.input(arguments[1]))
         hint = _INSTEAD.get(self.name)
-        if self.name in ("FIRST", "LAST") and len(arguments) == 2:
-            hint = _without_nulls(self.name.lower(), arguments[0])
+        if self.name in _BY_TIME and len(arguments) == 2:
+            hint = _with_nulls_said(self.name, arguments, self.condition)
         return refuse(f"the aggregate {text_of(self.node)}", hint)
 
     def collected(self) -> hf.Aggregate:

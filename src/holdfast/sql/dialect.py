@@ -22,9 +22,14 @@ __all__ = [
 
 # What other databases have and Spark hasn't, and what it has instead.
 _JSON = "say get_json_object(x, '$.name'), or from_json(x, 'name STRING').name"
+_AS_JSON = (
+    f"{_JSON}: both give a string as plain text, without its quotes, as ->> does; where a value is "
+    "to stay JSON, to_json(from_json(x, 'name STRUCT<...>').name) writes it again"
+)
 _PATTERN = "say x RLIKE 'pattern'"
 _INSTEAD = {
-    **dict.fromkeys(["->", "->>", "#>", "#>>"], _JSON),
+    **dict.fromkeys(["->>", "#>>"], _JSON),
+    **dict.fromkeys(["->", "#>"], _AS_JSON),
     **dict.fromkeys(["~", "~*", "!", "SIMILAR TO", "GLOB"], _PATTERN),
     "AT TIME ZONE": "say from_utc_timestamp(ts, 'Europe/Berlin'), or convert_timezone(from, to, ts)",
     "??": "say coalesce(x, y)",

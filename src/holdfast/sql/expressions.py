@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -31,6 +32,7 @@ _UNITS_MS = {
     "DAY": Fraction(86_400_000),
     "WEEK": Fraction(7 * 86_400_000),
 }
+_PARTS = re.compile(r"\s*([+-]?[0-9.]+\s+[A-Za-z]+\s*)+", re.ASCII)
 # Functions whose first argument of three is a unit of time, which looks like a column.
 _TAKE_UNITS = {"TIMESTAMPDIFF", "TIMESTAMPADD", "DATEDIFF", "DATE_DIFF", "DATEADD", "DATE_ADD"}
 
@@ -125,6 +127,8 @@ def interval_ms(node: exp.Expr) -> Fraction:
     name = "" if unit is None else str(unit.name).upper()
     scale = _UNITS_MS.get(name) or _UNITS_MS.get(name.removesuffix("S"))
     value = node.this
+    if unit is None and isinstance(value, exp.Literal) and (parts := _PARTS.fullmatch(value.name)):
+        return _sum_of_parts(parts.group())
     if isinstance(value, exp.Neg):
         return -interval_ms(exp.Interval(this=value.this, unit=unit))
     if scale is None or not isinstance(unit, exp.Var) or not isinstance(value, exp.Literal):
@@ -138,6 +142,16 @@ def interval_ms(node: exp.Expr) -> Fraction:
         raise InputError(
             f"SQL: {text_of(node)} is no length of time", hint="write INTERVAL '10' SECOND"
         ) from None
+
+
+def _sum_of_parts(text: str) -> Fraction:
+    """``1 hour 30 minutes``: each part has a sign of its own, as Spark has it."""
+    words = text.split()
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return sum(
+        (interval_ms(exp.Interval(this=exp.Literal.string(n), unit=exp.var(u))) for n, u in pairs),
+        Fraction(0),
+    )
 
 
 def whole_number(node: exp.Expr) -> int | None:

@@ -148,7 +148,10 @@ class _Grouping:
             if mark is not None and mark.is_end and text == quoted(mark.column):
                 refuse(
                     f"GROUP BY {mark.column} of rows whose windows are not known",
-                    f"say GROUP BY TUMBLE({mark.column}, INTERVAL '10' SECOND), with their length",
+                    "group results of windows before other steps; or say GROUP BY "
+                    f"TUMBLE({mark.column}, INTERVAL ...) with how far apart the windows' ends are: "
+                    "their length if they are tumbling, their slide if they are sliding. An offset of "
+                    "theirs has to be said, too, plus their length if they are sliding",
                 )
             return
         name = node.name

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from holdfast.errors import InputError
 from holdfast.sql.dialect import WINDOW_TABLES, name_of, text_of
+from holdfast.sql.grammar import Units
 
 __all__ = [
     "AGGREGATES",
@@ -143,21 +144,43 @@ def check_windows(node: exp.Expr) -> None:
     name = name_of(node)
     if name not in _SPARKS_WINDOWS:
         return
-    time, *lengths = [text_of(each) for each in node.expressions] or ["ts"]
-    words = [
-        f"INTERVAL {text}" if text.startswith("'") else "INTERVAL '10' SECOND" for text in lengths
-    ]
+    refuse(f"Spark's {name.lower()}(...)", _instead_of_windows(name, node.expressions))
+
+
+def _instead_of_windows(name: str, arguments: list[exp.Expr]) -> str:
+    """What to say instead; no length is made up, as it would be taken over."""
+    if name == "WINDOW_TIME":
+        return (
+            "say GROUP BY TUMBLE(...), HOP(...) or SESSION(...), and in SELECT the end of the "
+            "window - INTERVAL '1' MICROSECOND"
+        )
+    time, *lengths = arguments or [exp.column("ts")]
+    known = [_length(each) for each in lengths]
+    words = [each for each in known if each is not None]
+    if len(words) < len(known):
+        if name == "SESSION_WINDOW":
+            return (
+                "the gap of a SESSION must be constant here; for gaps that differ by row write a "
+                "hf.KeyedProcess"
+            )
+        return "lengths of windows must be constant here, each written as an INTERVAL"
     if name == "SESSION_WINDOW":
-        say = f"SESSION({time}, {words[0] if words else 'gap'})"
-    elif len(words) == 2:
-        say = f"HOP({time}, {words[1]}, {words[0]})"
+        kind, times = "SESSION", words or ["gap"]
+    elif len(words) < 2:
+        kind, times = "TUMBLE", words or ["size"]
     else:
-        say = f"TUMBLE({time}, {words[0] if words else 'size'})"
-    kind = say.partition("(")[0]
-    refuse(
-        f"Spark's {name.lower()}(...)",
-        f"say GROUP BY {say}, and in SELECT {kind}_START and {kind}_END with the same arguments",
-    )
+        # Spark has the length first. An offset is last in both.
+        size, slide, *offset = words
+        kind, times = "HOP", [slide, size, *offset]
+    say = f"{kind}({', '.join([text_of(time), *times])})"
+    return f"say GROUP BY {say}, and in SELECT {kind}_START and {kind}_END with the same arguments"
+
+
+def _length(node: exp.Expr) -> str | None:
+    """A length of Spark's windows as an interval; None if it isn't written out."""
+    if isinstance(node, exp.Literal) and node.is_string:
+        return f"INTERVAL {text_of(node)}"
+    return text_of(node) if isinstance(node, exp.Interval | Units) else None
 
 
 def _refuse_window(node: exp.Window, where: str) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -65,11 +66,25 @@ def _query(node: exp.Expr, tables: Tables) -> Relation:
         return _select(node, _with(node, tables))
     name = type(node).__name__.upper()
     if isinstance(node, exp.Intersect | exp.Except):
-        kind = "LEFT SEMI" if isinstance(node, exp.Intersect) else "LEFT ANTI"
-        refuse(name, f"say SELECT DISTINCT with a {kind} JOIN on all columns, within a time bound")
+        _refuse_set(node, name)
     if isinstance(node, exp.Command):
         name = str(node.this).upper()
     return refuse(name, "write a SELECT; where rows go is said with write_to(...)")
+
+
+def _refuse_set(node: exp.SetOperation, name: str) -> NoReturn:
+    if not node.args.get("distinct"):
+        refuse(
+            f"{name} ALL",
+            "it counts how often rows are there on each side, for which there is nothing equal here: "
+            "write a hf.KeyedProcess",
+        )
+    kind = "LEFT SEMI" if isinstance(node, exp.Intersect) else "LEFT ANTI"
+    refuse(
+        name,
+        f"say SELECT DISTINCT with a {kind} JOIN on all columns, within a time bound; it differs for "
+        f"rows with NULL, which equals NULL in {name} and nothing in ON",
+    )
 
 
 def _argument(node: exp.Expr, name: str) -> exp.Expr | None:
