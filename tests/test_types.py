@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.types import parse_schema, parse_type, type_words
+from holdfast.types import parse_schema, parse_type, required_fields, type_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,3 +169,22 @@ def _nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataT
 @given(st.recursive(atomic, _nested, max_leaves=8))
 def test_words_give_the_type_again(kind: pa.DataType) -> None:
     assert parse_type(type_words(kind)) == kind
+
+
+def test_what_is_never_null_is_found_however_deep_and_in_every_form() -> None:
+    inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    paths = (("b",), ("one", "x"), ("many", "element", "x"), ("named", "value", "x"))
+    words = (
+        "b int NOT NULL, one struct<x: bigint NOT NULL>, many array<struct<x: bigint NOT NULL>>, "
+        "named map<string, struct<x: bigint NOT NULL>>"
+    )
+    assert required_fields(words) == paths
+    arrow = pa.schema(
+        [
+            pa.field("b", pa.int32(), nullable=False),
+            ("one", inner),
+            ("many", pa.list_(inner)),
+            ("named", pa.map_(pa.string(), inner)),
+        ]
+    )
+    assert required_fields(arrow) == paths

@@ -25,6 +25,10 @@ WHAT_TO_DO = ". What to do: "
 """What stands between a message and its hint."""
 
 
+def _sayable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
+
+
 class HoldfastError(Exception):
     """The root of all Holdfast errors.
 
@@ -32,14 +36,20 @@ class HoldfastError(Exception):
     'holdfast'
     >>> print(HoldfastError("checkpoint 7 failed", hint="free some disk space"))
     checkpoint 7 failed. What to do: free some disk space
+
+    What it quotes may be no UTF-8, which neither Spark's workers nor terminals can say:
+
+    >>> print(HoldfastError("no such word: \\udcff"))
+    no such word: \\udcff
     """
 
     kind = "holdfast"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        self.message = message
-        self.hint = hint
-        super().__init__(message if hint is None else f"{message}{WHAT_TO_DO}{hint}")
+        self.message = _sayable(message)
+        self.hint = None if hint is None else _sayable(hint)
+        parts = (self.message,) if self.hint is None else (self.message, self.hint)
+        super().__init__(WHAT_TO_DO.join(parts))
 
 
 class InputError(HoldfastError):

@@ -93,20 +93,52 @@ def parse_schema(given: object) -> pa.Schema:
     return pa.schema([kind.field(i) for i in range(kind.num_fields)])
 
 
-def required_fields(given: object) -> tuple[str, ...]:
-    """The fields of a schema that are declared never to be null.
+def required_fields(given: object) -> tuple[tuple[str, ...], ...]:
+    """The fields of a schema that are declared never to be null, each with the names on the way to it.
 
-    >>> required_fields("user string, total double NOT NULL")
-    ('total',)
+    As in Spark's own paths, what is in an array is its ``element``, in a map its ``key`` and ``value``.
+
+    >>> required_fields("user string, total double NOT NULL, items array<struct<n: int NOT NULL>>")
+    (('total',), ('items', 'element', 'n'))
     """
     if isinstance(given, pa.Schema):
-        return tuple(field.name for field in given if not field.nullable)
+        return tuple(_required_of_arrow(pa.struct(list(given)), ()))
     if isinstance(given, str):
         parser = _Parser(given)
         parser.schema_or_type()
         return tuple(parser.required)
-    fields = _json_value(given, "type").get("fields", ())
-    return tuple(field["name"] for field in fields if not field.get("nullable", True))
+    return tuple(_required_of_json(_json_value(given, "type"), ()))
+
+
+def _required_of_arrow(kind: pa.DataType, where: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if pa.types.is_struct(kind):
+        parts = [(field.name, field) for field in kind.fields]
+    elif pa.types.is_map(kind):
+        parts = [("key", pa.field("key", kind.key_type)), ("value", kind.item_field)]
+    elif pa.types.is_list(kind):
+        parts = [("element", kind.value_field)]
+    else:
+        return
+    for name, field in parts:
+        if not field.nullable:
+            yield (*where, name)
+        yield from _required_of_arrow(field.type, (*where, name))
+
+
+def _required_of_json(kind: Any, where: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The same of a type as Spark writes it in JSON."""
+    if not isinstance(kind, dict):
+        return
+    parts = [(f["name"], f["type"], f.get("nullable", True)) for f in kind.get("fields", ())]
+    if "elementType" in kind:
+        parts.append(("element", kind["elementType"], kind.get("containsNull", True)))
+    if "valueType" in kind:
+        parts.append(("key", kind["keyType"], True))
+        parts.append(("value", kind["valueType"], kind.get("valueContainsNull", True)))
+    for name, inner, nullable in parts:
+        if not nullable:
+            yield (*where, name)
+        yield from _required_of_json(inner, (*where, name))
 
 
 def type_words(kind: pa.DataType) -> str:
@@ -166,8 +198,10 @@ class _Parser:
         self.tokens = list(_tokens(text))
         self.at = 0
         self.path: list[str] = []
-        self.required: list[str] = []
-        """The outermost fields that are declared ``NOT NULL``."""
+        self.where: list[str] = []
+        """The same with what is between fields: elements of arrays, keys and values of maps."""
+        self.required: list[tuple[str, ...]] = []
+        """The fields that are declared ``NOT NULL``."""
 
     def schema_or_type(self) -> pa.DataType:
         """A list of fields, or one type: ``"a int"`` against ``"int"``."""
@@ -191,19 +225,26 @@ class _Parser:
             self.fail(f"{token.text!r} is no type")
         if word == "array":
             self.expect("<")
-            inner = self.type()
+            inner = self.inside("element")
             self.expect(">")
             return pa.list_(inner)
         if word == "map":
             self.expect("<")
-            key = self.type()
+            key = self.inside("key")
             self.expect(",")
-            value = self.type()
+            value = self.inside("value")
             self.expect(">")
             return pa.map_(key, value)
         if word == "struct":
             return self.struct()
         return self.atomic(word)
+
+    def inside(self, part: str) -> pa.DataType:
+        """One type, within another."""
+        self.where.append(part)
+        kind = self.type()
+        self.where.pop()
+        return kind
 
     def struct(self) -> pa.DataType:
         # Spark's grammar takes "<>" as one mark; ours sees an empty list of fields.
@@ -267,11 +308,13 @@ class _Parser:
             if any(field.name == token.text for field in found):
                 self.fail(f"field {token.text!r} is declared twice")
             self.path.append(token.text)
+            self.where.append(token.text)
             if self.peek(":"):
                 self.at += 1
             found.append(pa.field(token.text, self.type()))
             self.remarks()
             self.path.pop()
+            self.where.pop()
             if self.peek(end) if end else self.at == len(self.tokens):
                 return pa.struct(found)
             self.expect(",")
@@ -281,7 +324,7 @@ class _Parser:
         if self.peek("not"):
             self.at += 1
             self.expect("null")
-            self.required += self.path if len(self.path) == 1 else []
+            self.required.append(tuple(self.where))
         if self.peek("comment"):
             self.at += 1
             self.take("a comment")
