@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from holdfast.checkpoint.entry import Checkpoint, Claim
+from holdfast.checkpoint.entry import Checkpoint, Claim, entry_name
 from holdfast.checkpoint.log import Log, read_log
 from holdfast.checkpoint.log_state import list_entries
 from holdfast.checkpoint.pins import read_pins
@@ -27,6 +27,14 @@ def open_log(storage: Storage, driver: str = "d", **options: Any) -> Log:
     clock = itertools.count(1_000)
     options = {"now_ms": lambda: next(clock), "nonce": counting_nonces(driver), **options}
     return Log.claim(storage, options.pop("pipeline", "orders"), driver, **options)
+
+
+def flip(storage: MemoryStorage, *numbers: int) -> None:
+    """Damage some entries."""
+    for number in numbers:
+        data = bytearray(storage.get(entry_name(number)))
+        data[len(data) // 2] ^= 1
+        storage.put(entry_name(number), bytes(data))
 
 
 def checkpoint_fields(epoch: int, objects: Iterable[str] = (), **more: Any) -> dict[str, Any]:

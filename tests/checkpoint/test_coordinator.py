@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +19,9 @@ from holdfast.checkpoint.retention import Retention, list_collectable
 from holdfast.errors import StorageError
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE
-from holdfast.state.run import Run, StoredForm
+from holdfast.state.run import LocalForm, Run, StoredForm
 from holdfast.state.version import Change, Version
-from holdfast.storage import MemoryStorage, ObjectInfo, Storage
+from holdfast.storage import LocalStorage, MemoryStorage, ObjectInfo, Storage
 from tests.checkpoint.log_support import check_log, open_log
 
 TABLE = "op.broadcast"
@@ -142,6 +145,22 @@ def test_what_a_failed_attempt_has_stored_goes_when_its_epoch_is_over(
     check_log(storage)
 
 
+def test_at_the_end_what_killed_processes_left_is_gone(tmp_path: Path) -> None:
+    driver = Driver(LocalStorage(tmp_path))
+    driver.epoch(0)
+    entry = driver.coordinator.checkpoint()
+    assert entry is not None
+    driver.task(1)
+    upload, trial = tmp_path / ".tmp" / "half", tmp_path / "log" / "probe-killed"
+    for path in (upload, trial):
+        path.write_bytes(b"state")
+        os.utime(path, (0, 0))
+    driver.coordinator.end()
+    assert driver.objects() == entry.objects()
+    assert not upload.exists()
+    assert not trial.exists()
+
+
 def test_what_a_background_job_has_stored_is_not_collected(storage: MemoryStorage) -> None:
     driver = Driver(storage)
     driver.epoch(0)
@@ -191,6 +210,17 @@ def test_what_a_start_delivers_is_recorded_before_its_first_checkpoint(
     assert Driver(storage).sink.committed == []
 
 
+def test_what_is_taken_without_a_new_epoch_is_recorded(storage: MemoryStorage) -> None:
+    driver = Driver(storage)
+    driver.sink.fails = True
+    driver.epoch(0)
+    driver.coordinator.checkpoint()
+    driver.sink.fails = False
+    assert driver.coordinator.checkpoint() is None
+    assert driver.sink.committed == [0]
+    assert not any(read_log(storage).pending.values())
+
+
 def test_a_sink_that_failed_is_still_owed_what_it_did_not_take(storage: MemoryStorage) -> None:
     driver = Driver(storage)
     driver.epoch(0)
@@ -200,6 +230,89 @@ def test_a_sink_that_failed_is_still_owed_what_it_did_not_take(storage: MemorySt
     driver.coordinator.checkpoint()
     driver.coordinator.end()
     assert Driver(storage).sink.committed == [1]
+
+
+def test_what_is_to_be_stored_stays_though_the_epoch_in_hand_merges_it(
+    storage: MemoryStorage,
+) -> None:
+    driver = Driver(storage)
+    fresh = Run("0-0-fresh", TABLE, FULL_RANGE, 0, 0, 1, local=LocalForm(5, "00"))
+    merged = Run("0-1-merged", TABLE, FULL_RANGE, 0, 1, 1, local=LocalForm(5, "00"))
+    _, output = driver.task(0)
+    driver.record(fresh, output)
+    seen: list[set[str]] = []
+
+    class Late:
+        """A job that comes to its work when the epoch beside it has just ended."""
+
+        def store(self, version: Version, clock: TableClock | None) -> StoreResult:
+            del version, clock
+            change = Change(TABLE, FULL_RANGE, (fresh.name,), merged)
+            driver.ledger.record_epoch(EpochRecord(1, 1, 1), [change], {}, {"metadata": b"m"}, 1)
+            epoch.close()
+            seen.append(driver.ledger.live_runs())
+            with driver.ledger.busy([fresh.name]):
+                pass
+            seen.append(driver.ledger.live_runs())
+            return StoreResult((), StorageError("not now"))
+
+    with ExitStack() as epoch:
+        epoch.enter_context(driver.ledger.epoch())
+        driver.coordinator.storer = Late()
+        driver.coordinator.checkpoint()
+    assert seen == [{fresh.name, merged.name}] * 2
+    assert driver.ledger.live_runs() == {merged.name}
+
+
+@pytest.mark.parametrize("lost", ["damaged", "missing"])
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_is_owed_by_an_entry_that_was_left_is_kept_until_it_is_taken(
+    storage: MemoryStorage, lost: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Driver(storage, Told(repeats_show=False))
+    first.epoch(0)
+    first.coordinator.checkpoint()
+    first.sink.fails = True
+    first.epoch(1)
+    newest = first.coordinator.checkpoint()
+    first.coordinator.end()
+    first.log.append_collect((), ())
+    assert newest is not None
+    if lost == "damaged":
+        storage.put(entry_name(newest.number), b"damaged")
+    else:
+        storage.delete([entry_name(newest.number)])
+    open_log(storage, "starts from an older entry", damaged_ok=True)
+    second = Driver(storage, Told(repeats_show=False, fails=fails))
+    second.coordinator.checkpoint()
+    second.coordinator.end()
+    owed = read_log(storage).pending.get("sink", ())
+    assert [output.epoch for output in owed] == ([1] if fails else [])
+    assert {output.name for output in owed} <= second.objects()
+    assert "could not be collected" not in caplog.text
+    check_log(storage)
+
+
+def test_what_a_collect_says_is_owed_stays_as_long_as_it_counts(storage: MemoryStorage) -> None:
+    first = Driver(storage)
+    first.epoch(0)
+    first.coordinator.checkpoint()
+    first.sink.fails = True
+    first.epoch(1)
+    newest = first.coordinator.checkpoint()
+    assert newest is not None
+    told = first.log.append_collect((), ())
+    storage.delete([entry_name(newest.number)])
+    open_log(storage, "starts from an older entry", damaged_ok=True)
+    second = Driver(storage)
+    second.coordinator.end()
+    # Whatever is behind it is damaged: then it is the last that says what is owed.
+    for number in second.log.state().numbers:
+        if number > told.number:
+            storage.put(entry_name(number), b"damaged")
+    owed = read_log(storage, damaged_ok=True).pending["sink"]
+    assert [output.epoch for output in owed] == [1]
+    assert {output.name for output in owed} <= second.objects()
 
 
 def test_nothing_is_collected_while_a_retained_entry_cannot_be_read(

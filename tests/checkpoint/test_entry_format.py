@@ -12,6 +12,7 @@ from holdfast.checkpoint.entry import (
     Claim,
     Collect,
     Entry,
+    SegmentRef,
     StagedOutput,
     decode_entry,
     encode_entry,
@@ -19,8 +20,11 @@ from holdfast.checkpoint.entry import (
     entry_number,
     seal,
 )
+from holdfast.checkpoint.log import read_log
 from holdfast.errors import CorruptionError, FormatError
+from holdfast.state.hashing import FULL_RANGE, HashRange
 from holdfast.state.run import StoredForm
+from holdfast.storage import MemoryStorage
 from tests.checkpoint.log_support import checkpoint_fields
 
 HEADER: dict[str, Any] = {
@@ -75,7 +79,15 @@ def test_a_newer_format_asks_for_an_upgrade_whatever_its_fields_are() -> None:
         decode_entry(newer, "entry 9")
 
 
-@pytest.mark.parametrize("content", [b"{}", b'{"format":1,"kind":"claim"}', b'{"format":"1"}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{}",
+        b'{"format":1,"kind":"claim"}',
+        b'{"format":"1"}',
+        msgspec.json.encode(ENTRIES[0]).replace(b'"nonce":"', b'"nonce":"\xff'),
+    ],
+)
 def test_what_is_whole_but_no_entry_is_refused(content: bytes) -> None:
     with pytest.raises(CorruptionError, match="not a log entry"):
         decode_entry(seal(content))
@@ -117,6 +129,37 @@ def test_a_name_that_could_lead_anywhere_is_refused_when_an_entry_is_read(name: 
     for what, data in entries.items():
         with pytest.raises(CorruptionError, match=r"entry 7 names .*no Holdfast has written"):
             pytest.fail(f"{what}: {decode_entry(data, 'entry 7')}")
+
+
+def test_a_checkpoint_of_runs_that_it_does_not_list_is_refused() -> None:
+    tables = {"counts": (SegmentRef("5-gone", FULL_RANGE),)}
+    with pytest.raises(
+        CorruptionError, match=r"a run '5-gone' of table 'counts' that is not among"
+    ):
+        decode_entry(with_names(tables=tables), "entry 7")
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 0), (-1, 7), (0, 2**64)])
+def test_a_run_of_hashes_that_there_are_not_is_refused(first: int, last: int) -> None:
+    """One without any ended a start with a division by zero, behind its claim."""
+    with pytest.raises(CorruptionError, match=f"of the hashes from {first} to {last}"):
+        decode_entry(with_names(run={"range": HashRange(first, last)}), "entry 7")
+
+
+def test_a_collect_of_entries_that_can_not_be_is_refused() -> None:
+    entry = Collect(**HEADER, entries=(-1,), objects=(), first=3, kept=())
+    with pytest.raises(CorruptionError, match="a log entry -1"):
+        decode_entry(encode_entry(entry))
+
+
+def test_an_entry_of_a_number_far_beyond_all_others_is_damage() -> None:
+    """Whoever can write to the directory would else have every start count up to it."""
+    storage = MemoryStorage("far")
+    for number in (0, 10**19):
+        claim = Claim(**{**HEADER, "number": number}, driver="host:1")
+        storage.put(entry_name(number), encode_entry(claim))
+    with pytest.raises(CorruptionError, match=r"log/0*1\.json is missing"):
+        read_log(storage)
 
 
 def test_a_checkpoint_names_its_runs_blobs_and_staged_output_in_storage() -> None:

@@ -50,6 +50,21 @@ def test_a_background_change_is_dropped_when_the_epoch_merged_its_inputs() -> No
     assert names(ledger) == ["1-m"]
 
 
+def test_what_was_stored_during_an_epoch_is_not_stored_by_the_next_attempt() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    record(ledger, 1, add(run("1-b", 1, 1)))
+    with ledger.epoch() as (version, _):
+        ledger.install([add(run("1-s", 0, 1, stored=True), "1-a", "1-b")])
+        again = ledger.snapshot()
+        assert again is not None
+        assert list(again.version.runs()) == ["1-s"]
+        # The epoch goes by the version that it was given.
+        assert ledger.version == version
+        record(ledger, 2, add(run("1-m", 0, 2), "1-a", "1-b"))
+    assert names(ledger) == ["1-m"]
+
+
 def test_a_background_change_is_installed_when_the_epoch_fails() -> None:
     ledger = Ledger(Version(-1))
     record(ledger, 0, add(run("1-a", 0, 0)))
@@ -137,6 +152,21 @@ def test_a_skipped_epoch_is_in_the_next_entry_but_asks_for_none() -> None:
     assert ledger.snapshot() is None
     assert ledger.version.epoch == 2
     assert ledger.ahead().epochs == 0
+
+
+def test_skipped_epochs_do_not_gather_until_somebody_asks_for_an_entry() -> None:
+    ledger = Ledger(Version(-1))
+    record(ledger, 0, add(run("1-a", 0, 0)))
+    for epoch in range(1, 100):
+        skip(ledger, epoch)
+    record(ledger, 100, add(run("1-b", 100, 100)))
+    # Also when numbers run out and no entry can be had.
+    for epoch in range(EPOCHS_PER_ENTRY // 2 - 50, EPOCHS_PER_ENTRY // 2 + 50):
+        skip(ledger, epoch)
+    entry = entry_for(ledger)
+    assert [r.epoch for r in entry.epochs] == [0, 99, 100, entry.epoch]
+    ledger.covered(entry)
+    assert ledger.snapshot() is None
 
 
 def test_epochs_skipped_while_a_checkpoint_was_written_ask_for_no_further_one() -> None:

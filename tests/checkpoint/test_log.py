@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from holdfast.checkpoint.entry import (
-    EPOCHS_PER_ENTRY,
     FORMAT,
     Checkpoint,
     Claim,
@@ -23,7 +22,6 @@ from holdfast.checkpoint.log import LogMovedError, read_log, tried_exclusive
 from holdfast.checkpoint.log_state import list_entries
 from holdfast.errors import (
     ConfigurationError,
-    CorruptionError,
     FencedError,
     FormatError,
     InternalError,
@@ -36,6 +34,7 @@ from tests.checkpoint.log_support import (
     check_log,
     checkpoint_fields,
     counting_nonces,
+    flip,
     open_log,
 )
 
@@ -50,13 +49,6 @@ def storage() -> FlakyStorage:
 def other_view(storage: MemoryStorage) -> MemoryStorage:
     """The same objects without the faults."""
     return MemoryStorage(storage.url.removeprefix("memory://"))
-
-
-def flip(storage: MemoryStorage, *numbers: int) -> None:
-    for number in numbers:
-        data = bytearray(storage.get(entry_name(number)))
-        data[len(data) // 2] ^= 1
-        storage.put(entry_name(number), bytes(data))
 
 
 # Opening
@@ -145,96 +137,6 @@ def test_a_newer_format_is_refused_by_name(storage: FlakyStorage) -> None:
     assert list_entries(storage) == [0, 1]
 
 
-@pytest.mark.parametrize("damaged", [2, 3])
-def test_a_damaged_entry_is_named_with_the_newest_whole_checkpoint(
-    storage: FlakyStorage, damaged: int
-) -> None:
-    log = open_log(storage)
-    for epoch in range(2):
-        log.append_checkpoint(**checkpoint_fields(epoch))
-    open_log(storage)
-    flip(storage, damaged)
-    with pytest.raises(CorruptionError) as caught:
-        read_log(storage)
-    assert f"log entry {damaged} (log/{damaged:020}.json" in str(caught.value)
-    whole = {2: "entry 1 (epoch 0)", 3: "entry 2 (epoch 1)"}[damaged]
-    assert whole in str(caught.value.hint)
-
-
-def test_a_damaged_log_can_be_claimed_on_purpose_and_is_readable_from_then_on(
-    storage: FlakyStorage,
-) -> None:
-    log = open_log(storage)
-    for epoch in range(4):
-        log.append_checkpoint(**checkpoint_fields(epoch))
-    log.append_collect((0, 1), ())
-    log.append_checkpoint(**checkpoint_fields(4))
-    for number in (5, 6):
-        flip(storage, number)
-    with pytest.raises(CorruptionError):
-        open_log(storage)
-    assert list_entries(storage) == [0, 1, 2, 3, 4, 5, 6]
-    again = open_log(storage, "again", damaged_ok=True)
-    newest = again.find_checkpoint()
-    assert newest is not None
-    assert newest.epoch == 3
-    assert read_log(storage).last_checkpoint == newest
-    again.append_checkpoint(**checkpoint_fields(5))
-    assert [c.epoch for c in read_log(storage).checkpoints()][:2] == [5, 3]
-
-
-@pytest.mark.parametrize("damaged", [(2,), (1, 2), (2, 3)])
-def test_an_epoch_of_an_entry_that_cannot_be_read_is_never_used_again(
-    storage: FlakyStorage, damaged: tuple[int, ...]
-) -> None:
-    log = open_log(storage)
-    for epoch in (10, 2_000, EPOCHS_PER_ENTRY + 2_000):
-        log.append_checkpoint(**checkpoint_fields(epoch))
-    open_log(storage)
-    flip(storage, *(number for number in damaged if number != 3))
-    storage.delete([entry_name(3)] if 3 in damaged else [])
-    state = read_log(storage, damaged_ok=True)
-    assert state.last_epoch >= EPOCHS_PER_ENTRY + 2_000
-    flip(storage, 4)
-    assert read_log(storage, damaged_ok=True).last_epoch >= EPOCHS_PER_ENTRY + 2_000
-    # Also when the damaged ones are gone and others follow.
-    again = open_log(storage, "again", damaged_ok=True)
-    used = again.state().last_epoch
-    assert used >= EPOCHS_PER_ENTRY + 2_000
-    assert read_log(storage).last_epoch == used
-    last = again.append_checkpoint(**checkpoint_fields(used + EPOCHS_PER_ENTRY))
-    flip(storage, last.number)
-    assert read_log(storage, damaged_ok=True).last_epoch >= used + EPOCHS_PER_ENTRY
-
-
-def test_entries_that_cannot_be_read_are_left_by_a_claim_on_purpose(storage: FlakyStorage) -> None:
-    log = open_log(storage)
-    for epoch in range(3):
-        log.append_checkpoint(**checkpoint_fields(epoch))
-    flip(storage, 2, 3)
-    again = open_log(storage, "again", damaged_ok=True)
-    assert not {2, 3} & set(again.state().numbers)
-    assert {2, 3} <= set(read_log(storage).left_over)
-    check_log(storage)
-
-
-def test_a_missing_entry_is_named(storage: FlakyStorage) -> None:
-    log = open_log(storage)
-    for epoch in range(3):
-        log.append_checkpoint(**checkpoint_fields(epoch))
-    storage.delete([entry_name(2)])
-    with pytest.raises(CorruptionError, match=r"log/0*2\.json is missing.*start from entry 3"):
-        read_log(storage)
-
-
-def test_an_entry_under_another_number_is_damage(storage: FlakyStorage) -> None:
-    log = open_log(storage)
-    log.append_checkpoint(**checkpoint_fields(0))
-    storage.put(entry_name(2), storage.get(entry_name(1)))
-    with pytest.raises(CorruptionError, match=r"log entry 2 .* is a copy of entry 1"):
-        read_log(storage)
-
-
 def test_foreign_objects_in_the_log_folder_are_passed_over(storage: FlakyStorage) -> None:
     open_log(storage)
     storage.put("log/README", b"hello")
@@ -257,6 +159,8 @@ def test_opening_reads_no_more_than_the_end(storage: FlakyStorage) -> None:
 
 
 def test_checkpoints_are_found_by_epoch_and_by_entry(storage: FlakyStorage) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is none yet: .* without from_entry="):
+        read_log(storage).find_checkpoint(entry=3)
     log = open_log(storage)
     for epoch in (3, 5, 8):
         log.append_checkpoint(**checkpoint_fields(epoch))
@@ -492,6 +396,19 @@ def test_a_driver_of_a_newer_format_fences_too(storage: FlakyStorage, fault: str
         log.append_checkpoint(**checkpoint_fields(0))
     with pytest.raises(FencedError, match="entry 1"):
         log.check_not_fenced()
+
+
+@pytest.mark.parametrize("fault", ["", "fail", "lose"])
+def test_a_driver_whose_claim_cannot_be_read_fences_too(storage: FlakyStorage, fault: str) -> None:
+    log = open_log(storage, "a")
+    open_log(other_view(storage), "b").append_checkpoint(**checkpoint_fields(0))
+    flip(storage, 1)
+    storage.faults = [fault]
+    for _ in range(2):
+        with pytest.raises(FencedError, match=r"entry 1 \(unreadable|entry 2, a checkpoint"):
+            log.append_checkpoint(**checkpoint_fields(0))
+        with pytest.raises(FencedError):
+            log.check_not_fenced()
 
 
 def test_an_entry_is_taken_in_when_only_the_listing_after_it_failed(storage: FlakyStorage) -> None:

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from holdfast.checkpoint.entry import seal
 from holdfast.checkpoint.log import Log
 from holdfast.checkpoint.pins import Pin, live_pins, pin, read_pins, unpin
 from holdfast.errors import ConfigurationError, CorruptionError, InputError
@@ -66,6 +67,13 @@ def test_an_id_is_used_once_and_a_repeated_request_is_the_same_pin(
 def test_a_damaged_pin_is_named(storage: FlakyStorage, log: Log) -> None:
     pin(storage, 1, "me", pin_id="p", now_ms=0)
     storage.put("pins/q", storage.get("pins/p").replace(b"me", b"yo"))
+    with pytest.raises(CorruptionError, match="pins/q"):
+        read_pins(storage)
+
+
+def test_a_pin_that_is_no_text_is_damaged(storage: FlakyStorage, log: Log) -> None:
+    content = b'{"id":"q","entry":1,"owner":"\xff","created_ms":0}'
+    storage.put("pins/q", seal(content))
     with pytest.raises(CorruptionError, match="pins/q"):
         read_pins(storage)
 

@@ -26,6 +26,7 @@ from holdfast.checkpoint.retention import (
     Retention,
     claim_of,
     collect,
+    finish_collection,
     list_collectable,
     plan_collection,
 )
@@ -35,6 +36,7 @@ from holdfast.state.expiry import TableClock
 from holdfast.state.schema import SchemaRecord
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage
+from holdfast.storage.probe import remove_old_probes
 
 __all__ = ["CheckpointEvent", "Coordinator", "Publisher", "StoreResult", "Storer"]
 
@@ -121,15 +123,15 @@ class Coordinator:
         """Write an entry for the newest epoch, unless one holds it; then publish and collect."""
         with self._one:
             began = time.monotonic()
-            snapshot = self.ledger.snapshot()
-            if snapshot is not None:
-                try:
-                    self.last = self._write(snapshot, began)
-                except FencedError:
-                    raise
-                except (HoldfastError, OSError) as error:
-                    self._failed(snapshot.version.epoch, began, error)
-                    return None
+            with self.ledger.held_snapshot() as snapshot:
+                if snapshot is not None:
+                    try:
+                        self.last = self._write(snapshot, began)
+                    except FencedError:
+                        raise
+                    except (HoldfastError, OSError) as error:
+                        self._failed(snapshot.version.epoch, began, error)
+                        return None
             self.publish()
             if snapshot is None:
                 self.record_acknowledged()
@@ -138,6 +140,15 @@ class Coordinator:
             assert self.last is not None
             self._tell_complete(self.last)
             return self.last
+
+    def finish_collection(self) -> None:
+        """Delete what the last collect entry names, in case whoever wrote it didn't get that far."""
+        try:
+            finish_collection(self.log, self.storage)
+        except FencedError:
+            raise
+        except (HoldfastError, OSError) as error:
+            self._not_collected(error)
 
     def end(self) -> None:
         """Let go of all that no entry names: the last epoch has ended, and whatever ran beside it.
@@ -329,6 +340,7 @@ class Coordinator:
         self._since_listing += 1
         if over or self._since_listing % _LIST_EVERY == 1:
             self.storage.sweep(_LEFT_ALONE_S)
+            remove_old_probes(self.storage)
             self._listed = (list_collectable(self.storage), self.ledger.writers())
         names, writing = self._listed
         if writing & self.ledger.writers():

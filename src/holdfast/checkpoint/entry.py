@@ -7,7 +7,7 @@ JSON with checked types (invariant 7), sealed with a checksum so that one change
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 import xxhash
@@ -23,6 +23,7 @@ __all__ = [
     "END_MS",
     "EPOCHS_PER_ENTRY",
     "FORMAT",
+    "LAST_EPOCH",
     "Checkpoint",
     "Claim",
     "Collect",
@@ -47,6 +48,8 @@ fits 64 bits with room for any distance, and every reader of JSON reads it exact
 EPOCHS_PER_ENTRY = 1 << 20
 """Numbers of epochs from one checkpoint to the next, at most: so many may stand in an entry that
 can't be read."""
+LAST_EPOCH = (1 << 31) - 1
+"""Epochs are numbered up to here: state keeps the number in 31 bits beside a row's place in its epoch."""
 
 
 class StagedOutput(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,7 +151,7 @@ class Checkpoint(_Header, frozen=True, kw_only=True, tag="checkpoint"):
     spark: dict[str, str]
     """Spark's checkpoint files by relative path: the object (blob) that holds each."""
     epochs: tuple[EpochRecord, ...]
-    """Every epoch since the checkpoint before, this one's last."""
+    """Every epoch since the checkpoint before, this one's last; idle ones may be left out."""
     pending: dict[str, tuple[StagedOutput, ...]]
     """Per sink the output not yet acknowledged when this was written, oldest first."""
     staged: dict[str, tuple[StagedOutput, ...]]
@@ -174,9 +177,7 @@ class Checkpoint(_Header, frozen=True, kw_only=True, tag="checkpoint"):
         """Every object in checkpoint storage that this entry names."""
         named = {run.stored.object for run in self.runs if run.stored is not None}
         named.update(self.spark.values())
-        for outputs in (*self.staged.values(), *self.pending.values()):
-            named.update(o.name for o in outputs if o.name.startswith("staged/"))
-        return named
+        return named | _staged_objects(self.staged) | _staged_objects(self.pending)
 
 
 class Collect(_Header, frozen=True, kw_only=True, tag="collect"):
@@ -190,6 +191,15 @@ class Collect(_Header, frozen=True, kw_only=True, tag="collect"):
     """The lower ones that still count. Any other is left over, or the stray of a fenced driver."""
     pending: dict[str, tuple[StagedOutput, ...]] | None = None
     """Per sink what is left of the newest checkpoint's ``pending``; None if nothing is known of it."""
+
+    def owed_objects(self) -> set[str]:
+        """Every object that this entry names as still wanted."""
+        return _staged_objects(self.pending or {})
+
+
+def _staged_objects(outputs: Mapping[str, Iterable[StagedOutput]]) -> set[str]:
+    names = (output.name for of_sink in outputs.values() for output in of_sink)
+    return {name for name in names if name.startswith("staged/")}
 
 
 Entry = Claim | Checkpoint | Collect
@@ -276,7 +286,7 @@ def decode_entry(data: bytes, what: str = "log entry") -> Entry:
                 hint="upgrade Holdfast to the version that wrote it, or a newer one",
             )
         entry = _decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
         raise CorruptionError(f"{what} is not a log entry: {error}") from error
     for named in _unsafe(entry):
         raise CorruptionError(

@@ -7,8 +7,9 @@ output that no entry covers yet, and the runs that somebody is reading. Every me
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from holdfast.checkpoint.entry import (
@@ -72,10 +73,12 @@ class Ledger:
         self._counted = max(0, state_rows - self._in_runs())
         self._epochs: list[EpochRecord] = []
         self._skipped: set[int] = set()
+        self._idle = False
+        """Whether the last of the epochs that no entry covers was an idle one."""
         self._staged: dict[str, list[StagedOutput]] = {}
         self._pending: dict[str, list[StagedOutput]] = {}
         self._position: Mapping[str, bytes] = {}
-        self._busy: set[str] = set()
+        self._busy: Counter[str] = Counter()
         self._epoch_reads: frozenset[str] | None = None
         self._queued: list[Change] = []
         self._expected: set[str] = set()
@@ -129,6 +132,7 @@ class Ledger:
             self._version = self._version.apply(changes, record.epoch)
             self._install_queued()
             self._epochs.append(record)
+            self._idle = False
             for sink, outputs in staged.items():
                 self._staged.setdefault(sink, []).extend(outputs)
             self._position = position
@@ -145,8 +149,12 @@ class Ledger:
             self._clock = _clock_of(record)
             far = record.epoch - self._covered >= EPOCHS_PER_ENTRY // 2
             if self._epochs or far:
-                # The next entry is for this epoch, so its records must end with it.
+                # The next entry is for this epoch, so its records must end with it. Those of idle ones
+                # before it tell nothing more, and until somebody asks for an entry they could be many.
+                if self._epochs and self._idle:
+                    self._skipped.discard(self._epochs.pop().epoch)
                 self._epochs.append(record)
+                self._idle = True
                 self._position = position
             if self._epochs and not far:
                 self._skipped.add(record.epoch)
@@ -170,10 +178,15 @@ class Ledger:
                 self._install_queued()
 
     def _install_queued(self) -> None:
-        for change in self._queued:
-            if self._version.can_apply(change):
-                self._version = self._version.apply([change])
+        self._version = self._with_queued()
         self._queued.clear()
+
+    def _with_queued(self) -> Version:
+        version = self._version
+        for change in self._queued:
+            if version.can_apply(change):
+                version = version.apply([change])
+        return version
 
     def snapshot(self) -> Snapshot | None:
         """What a checkpoint of the newest epoch must hold; None if an entry holds it already."""
@@ -182,7 +195,8 @@ class Ledger:
                 return None
             staged = {sink: tuple(outputs) for sink, outputs in self._staged.items()}
             return Snapshot(
-                self._version,
+                # What an attempt before has stored is not stored again because an epoch takes long.
+                self._with_queued(),
                 tuple(self._epochs),
                 staged,
                 self._position,
@@ -190,6 +204,20 @@ class Ledger:
                 self._clock,
                 self._placement,
             )
+
+    @contextmanager
+    def held_snapshot(self) -> Iterator[Snapshot | None]:
+        """The same; what of its version is to be stored stays until the block ends.
+
+        An epoch in hand may be merging it, and nobody but the checkpoint would want it then.
+        """
+        with ExitStack() as held:
+            with self._lock:
+                snapshot = self.snapshot()
+                if snapshot is not None:
+                    runs = snapshot.version.runs().items()
+                    held.enter_context(self.busy(n for n, run in runs if run.stored is None))
+            yield snapshot
 
     def covered(self, entry: Checkpoint) -> None:
         """An entry now holds everything up to its epoch; its staged output awaits its sinks."""
@@ -240,9 +268,9 @@ class Ledger:
     @contextmanager
     def busy(self, names: Iterable[str]) -> Iterator[None]:
         """Keep runs from being merged by an epoch while a background job works on them."""
-        mine = set(names)
+        mine = Counter(set(names))
         with self._lock:
-            self._busy |= mine
+            self._busy += mine
         try:
             yield
         finally:
@@ -283,8 +311,8 @@ class Ledger:
         with self._lock:
             runs = self._version.runs()
             self._epoch_reads = frozenset(runs)
-            free = {name for name, run in runs.items() if run.stored is None} - self._busy
-            given = self._version, frozenset(free)
+            free = {name for name, run in runs.items() if run.stored is None}
+            given = self._version, frozenset(free.difference(self._busy))
         try:
             yield given
         finally:
@@ -297,7 +325,7 @@ class Ledger:
         with self._lock:
             waiting = {c.output.name for c in self._queued if c.output is not None}
             reads = self._epoch_reads or frozenset()
-            return set(self._version.runs()) | waiting | self._expected | self._busy | reads
+            return {*self._version.runs(), *waiting, *self._expected, *self._busy, *reads}
 
     def live_objects(self) -> set[str]:
         """Stored runs and staged output that the newest version, or one about to be, needs."""

@@ -282,10 +282,11 @@ class Log:
                 f"log entry {name} could not be written to {self.storage.url}: {lost}",
                 hint="mend the storage; writing it may be tried again",
             ) from lost
-        except FormatError:
+        except (FormatError, CorruptionError):
             if isinstance(entry, Claim):
                 raise
-            raise self._fence(entry.number) from None  # a newer Holdfast has taken over
+            # A newer Holdfast has taken over; or nobody can tell who has, and nothing can follow it.
+            raise self._fence(entry.number) from None
         if found.nonce == entry.nonce:
             return True
         if not isinstance(entry, Claim):
@@ -343,7 +344,7 @@ class Log:
         while self._tried and (number := self._state.last_number + 1) in there:
             try:
                 entry = self._state.reader.read(number)
-            except (NotFoundError, FormatError):
+            except (NotFoundError, FormatError, CorruptionError):
                 break
             if entry.nonce not in self._tried:
                 break

@@ -9,10 +9,12 @@ slept while retention removed the number it had found free.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from holdfast.checkpoint.entry import (
     EPOCHS_PER_ENTRY,
@@ -31,6 +33,7 @@ __all__ = ["EntryReader", "LogState", "Summary", "list_entries", "read_log"]
 
 _ENTRIES_IN_MEMORY = 64
 _ATTEMPTS = 10
+Kind = TypeVar("Kind", Checkpoint, Collect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,9 @@ class EntryReader:
     def remember(self, entry: Entry) -> Entry:
         """Keep an entry that was read or written just now."""
         objects: Iterable[str] = entry.objects() if isinstance(entry, Checkpoint) else ()
+        if isinstance(entry, Collect):
+            # The checkpoint that named it first may be one that can't be read.
+            objects = entry.owed_objects()
         self._summaries[entry.number] = Summary(
             entry.number,
             entry.written_ms,
@@ -183,7 +189,7 @@ class LogState:
     def _what_there_is(self) -> str:
         there = list(self.checkpoints())
         if not there:
-            return "wait for the first checkpoint"
+            return "there is none yet: wait for the first, or start without from_entry="
         return "choose one of " + ", ".join(f"{c.number} (epoch {c.epoch})" for c in there[:20])
 
 
@@ -227,9 +233,11 @@ def _read_end(reader: EntryReader, visible: Sequence[int]) -> LogState:
     if not isinstance(checkpoint, Checkpoint | None) or not isinstance(collect, Collect | None):
         raise CorruptionError(f"log entry {last.number} points to entries of another kind")
     counting = _counting(visible, collect)
-    dense = range(collect.first if collect is not None else 0, visible[-1] + 1)
-    for missing in sorted({*dense}.difference(counting)):
-        raise NotFoundError(entry_name(missing))
+    # One by one: anybody may have written the last, and numbers have twenty digits.
+    there = set(counting)
+    for number in range(collect.first if collect is not None else 0, visible[-1] + 1):
+        if number not in there:
+            raise NotFoundError(entry_name(number))
     known = (last.last_epoch, checkpoint.epoch if checkpoint is not None else None)
     newest = max((epoch for epoch in known if epoch is not None), default=-1)
     state = _state(reader, visible, counting, last, checkpoint, collect)
@@ -238,19 +246,30 @@ def _read_end(reader: EntryReader, visible: Sequence[int]) -> LogState:
 
 def _read_around_damage(reader: EntryReader, visible: Sequence[int]) -> LogState:
     """The state according to those entries that are whole, found by reading down from the end."""
-    last: Entry | None = None
-    checkpoint: Checkpoint | None = None
-    collect: Collect | None = None
-    for number in reversed(visible):
-        with contextlib.suppress(CorruptionError, NotFoundError):
-            entry = reader.entry(number)
-            last = last or entry
-            checkpoint = checkpoint or (entry if isinstance(entry, Checkpoint) else None)
-            collect = collect or (entry if isinstance(entry, Collect) else None)
-        if checkpoint is not None and collect is not None:
-            break
-    state = _state(reader, visible, _counting(visible, collect), last, checkpoint, collect)
+    last = next((reader.entry(n) for n in reversed(visible) if reader.is_readable(n)), None)
+    collect = _newest(reader, visible, Collect)
+    counting = _counting(visible, collect)
+    # One that doesn't count is about to be deleted, and what it names may be gone.
+    checkpoint = _newest(reader, counting, Checkpoint)
+    state = _state(reader, visible, counting, last, checkpoint, collect)
     return replace(state, last_epoch=_last_epoch(reader, visible))
+
+
+def _newest(reader: EntryReader, numbers: Sequence[int], kind: type[Kind]) -> Kind | None:
+    """The newest whole entry of a kind among these, by what the entries behind it say of it.
+
+    Where an entry is missing, a driver that was fenced long ago may have put one in its place.
+    """
+    newest: float = math.inf
+    for number in reversed(numbers):
+        if number > newest or not reader.is_readable(number):
+            continue
+        entry = reader.entry(number)
+        if isinstance(entry, kind):
+            return entry
+        told = entry.last_checkpoint if kind is Checkpoint else entry.last_collect
+        newest = -1 if told is None else told
+    return None
 
 
 def _last_epoch(reader: EntryReader, visible: Sequence[int]) -> int:
@@ -306,5 +325,5 @@ def _with_hint(
         hint="no checkpoint in it is whole: restore the directory from a copy"
         if whole is None
         else f"start from entry {whole.number} (epoch {whole.epoch}), the newest checkpoint that "
-        "is whole",
+        f"is whole: from_entry={whole.number}",
     )

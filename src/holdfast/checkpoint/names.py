@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from holdfast.state.hashing import FULL_RANGE
 from holdfast.storage.base import is_safe_part
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def unsafe_names(entry: Checkpoint) -> Iterator[str]:
             yield f"a run {run.name!r}"
         if run.stored is not None and not is_object(run.stored.object, ("runs/",)):
             yield f"the stored form of run {run.name} {run.stored.object!r}"
+        if not (FULL_RANGE.covers(run.range) and run.range.first <= run.range.last):
+            yield f"a run {run.name!r} of the hashes from {run.range.first} to {run.range.last}"
+    listed = {run.name for run in entry.runs}
+    for table, segments in entry.tables.items():
+        for missing in sorted({segment.run for segment in segments} - listed):
+            yield f"a run {missing!r} of table {table!r} that is not among its runs"
     for path, blob in entry.spark.items():
         if _SPARK_FILE.fullmatch(path) is None:
             yield f"a file of Spark's {path!r}"
@@ -62,6 +69,7 @@ def unsafe_names(entry: Checkpoint) -> Iterator[str]:
 def unsafe_in_collect(entry: Collect) -> Iterator[str]:
     """The same of a collect: what is to be deleted must be what an entry can keep alive."""
     yield from (f"an object {name!r}" for name in entry.objects if not is_object(name))
+    yield from (f"a log entry {number}" for number in entry.entries if number < 0)
     yield from _unsafe_outputs(entry.pending or {})
 
 

@@ -90,7 +90,7 @@ def read_pins(storage: Storage) -> dict[str, Pin]:
                 found = msgspec.json.decode(unseal(data, what), type=Pin)
                 if info.name != f"pins/{found.id}":
                     raise CorruptionError(f"it is the pin {found.id!r} under another name")
-            except (CorruptionError, msgspec.DecodeError) as error:
+            except (CorruptionError, UnicodeDecodeError, msgspec.DecodeError) as error:
                 raise CorruptionError(
                     f"{what} can't be read: {error}",
                     hint="delete that object when its owner is done; nothing is collected till then",

@@ -90,6 +90,10 @@ def plan_collection(
     running when they were listed has ended since: it could be about to name them.
     """
     pinned = {pin.entry for pin in pins.values()}
+    newest = state.last_checkpoint.number if state.last_checkpoint is not None else -1
+    if any(number > newest for number in state.left_over):
+        # Somebody has left them for an older entry: until he has a checkpoint of his own, nothing goes.
+        return CollectPlan()
     retired = _retired(state, retention, pinned, now_ms)
     retired |= set(state.left_over) - pinned
     retained = pinned.intersection(state.left_over).union(state.numbers) - retired
