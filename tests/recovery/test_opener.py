@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import CorruptionError, StateLostError
-from holdfast.recovery.opener import RunOpener, local_path
+from holdfast.recovery import opener as opener_module
+from holdfast.recovery.opener import RunOpener, local_path, open_local
 from holdfast.recovery.stored_copy import copy_path
 from holdfast.recovery.storing import store_run
 from holdfast.state.hashing import FULL_RANGE
@@ -222,6 +223,21 @@ def test_the_map_of_a_file_that_another_worker_deleted_is_let_go(
     opener.fetch(run)
     local_path(tmp_path, run.name).unlink()
     assert isinstance(opener.open(run), StoredRun)
+
+
+def test_a_file_that_another_worker_deletes_while_it_is_opened_is_as_good_as_none(
+    stored: tuple[Run, LocalStorage, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, storage, _ = stored
+    RunOpener(tmp_path, storage).fetch(run)
+    RunOpener(tmp_path, storage).keep_only(())
+
+    def deleted_first(run: Run, path: Path, *, verify: bool) -> LocalRun:
+        path.unlink()
+        return open_local(run, path, verify=verify)
+
+    monkeypatch.setattr(opener_module, "open_local", deleted_first)
+    assert isinstance(RunOpener(tmp_path, storage, touching=1).open(run), StoredRun)
 
 
 @pytest.mark.parametrize("form", ["local", "copy", "on demand"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from holdfast.errors import CorruptionError
 from holdfast.operators.process.declare import ListState, State, ValueState
 from holdfast.operators.process.tables import ProcessTables
 from holdfast.state.evolve import adapt
@@ -56,6 +57,12 @@ def _values(earlier: TableSchema | None, *names: str) -> TableSchema:
     known = {earlier.table: earlier} if earlier else {}
     keys = [("user", pa.string())]
     return ProcessTables.of("p", keys, states, (), known).values
+
+
+@pytest.mark.parametrize("values", [["x"], [[1]]], ids=str)
+def test_values_that_no_program_can_have_written_are_damage(values: list[object]) -> None:
+    with pytest.raises(CorruptionError, match="can't be read as int64"):
+        adapt(pa.array(values), pa.int64())
 
 
 def test_a_column_id_is_never_used_again() -> None:

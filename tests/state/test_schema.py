@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import InputError
+from holdfast.errors import CorruptionError, InputError
 from holdfast.state.schema import (
     HASH,
     KEY_HASH,
@@ -53,6 +55,30 @@ def test_a_record_from_before_there_were_kinds_of_table_still_loads() -> None:
     assert expected.arrow.equals(pa.schema(fields), check_metadata=True)
     assert TableSchema.from_record(expected.record()) == expected
     assert (expected.prefix, expected.timed, expected.expires) == (0, None, False)
+
+
+WORD = pa.field("word", pa.string(), metadata={"PARQUET:field_id": "1"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "metadata"),
+    [
+        ([pa.field("word", pa.string())], None),
+        ([pa.field("word", pa.string(), metadata={"PARQUET:field_id": "one"})], None),
+        ([], {"holdfast:prefix": "many"}),
+        ([], {"holdfast:timed": b"\xff"}),
+        ([], {"holdfast:prefix": "9"}),
+        ([WORD, WORD], None),
+        ([WORD.with_type(pa.list_(pa.string()))], None),
+    ],
+)
+def test_a_record_that_nobody_wrote_is_damage(
+    fields: list[pa.Field], metadata: dict[str, str | bytes] | None
+) -> None:
+    arrow = base64.b64encode(pa.schema(fields, metadata).serialize()).decode()
+    record = msgspec.structs.replace(SCHEMAS[0].record(), arrow=arrow)
+    with pytest.raises(CorruptionError, match=r"the schema of table .* can't be read"):
+        TableSchema.from_record(record)
 
 
 def test_what_is_special_is_said_in_metadata() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,13 +13,15 @@ import pytest
 
 from holdfast.errors import CorruptionError
 from holdfast.state import stored
-from holdfast.state.blocks import read_slice
+from holdfast.state.blocks import Block, read_slice
 from holdfast.state.encoding import parquet_options
 from holdfast.state.hashing import FULL_RANGE, HashRange
 from holdfast.state.keys import keys_equal, sort_rows
+from holdfast.state.layout import Layout
 from holdfast.state.run import StoredForm
-from holdfast.state.schema import HASH, field_id
+from holdfast.state.schema import HASH, TOMBSTONE, field_id
 from holdfast.state.stored import StoredInfo, StoredRun, encode_stored
+from holdfast.storage import MemoryStorage
 from tests.state.model import (
     KEY_VALUES,
     SCHEMA,
@@ -107,6 +110,12 @@ def test_column_ids_travel_with_the_file() -> None:
     run = opened(data, info)
     assert run.schema.equals(SCHEMA.arrow, check_metadata=True)
     assert [field_id(field) for field in list(run.schema)[1:]] == [1, 2, 3, 4, 5]
+
+
+def test_columns_without_ids_are_nobodys() -> None:
+    foreign = pa.schema([field.remove_metadata() for field in SCHEMA.arrow])
+    with pytest.raises(CorruptionError, match="not the keys"):
+        Layout.find(SCHEMA, "1-x", foreign)
 
 
 def test_any_parquet_reader_can_read_the_file() -> None:
@@ -247,6 +256,70 @@ def test_verify_compares_rows_with_the_index(monkeypatch: pytest.MonkeyPatch) ->
     data, info = encode_stored([many_rows(300)], SCHEMA.arrow)
     with pytest.raises(CorruptionError, match="tombstones"):
         opened(data, info).verify()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": -1},
+        {"rows": 99},
+        {"rows": 2**63},
+        {"first": -1},
+        {"last": 2**64},
+    ],
+    ids=str,
+)
+def test_an_index_that_no_run_can_have_is_damage(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, int]
+) -> None:
+    """Anybody may have written it: with less than no rows it took the process along."""
+    blocks: list[Block] = []
+
+    def block(*values: Any) -> Block:
+        blocks.append(Block(*values))
+        return blocks[-1] if len(blocks) > 1 else msgspec.structs.replace(blocks[0], **change)
+
+    monkeypatch.setattr(stored, "Block", block)
+    data, info = encode_stored([many_rows(300)], SCHEMA.arrow)
+    with pytest.raises(CorruptionError, match="block 0"):
+        list(opened(data, info).blocks_at(range(3)))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"k": pa.array([1, 2])},
+        {"k": pa.array([1, 2]), HASH: pa.array([1, 2], pa.uint64())},
+        {HASH: pa.array(["a", "b"])},
+        {HASH: pa.array([1.0, float("nan")])},
+        {HASH: pa.array([1, None], pa.uint64())},
+        {HASH: pa.array([1, 2], pa.uint64()), TOMBSTONE: pa.array([0, 1])},
+    ],
+    ids=lambda columns: ", ".join(f"{name} {column.type}" for name, column in columns.items()),
+)
+def test_columns_that_no_run_can_have_are_damage(
+    monkeypatch: pytest.MonkeyPatch, columns: dict[str, pa.Array]
+) -> None:
+    batch = pa.record_batch(columns)
+    monkeypatch.setattr(stored, "parquet_options", lambda batch: {})
+    with monkeypatch.context() as writing:
+        writing.setattr(stored, "hash_values", lambda rows: np.array([1, 2], np.uint64))
+        writing.setattr(stored, "count_tombstones", lambda rows: 0)
+        encoder = stored._Encoder(batch.schema)
+        encoder.write(batch)
+        data, info = encoder.close()
+    with pytest.raises(CorruptionError):
+        opened(data, info).verify()
+
+
+@pytest.mark.parametrize(("size", "tail"), [(10, 11), (-1, -1), (10, -1)])
+def test_sizes_that_no_file_has_are_damage(size: int, tail: int) -> None:
+    data, info = encode_stored([many_rows(10)], SCHEMA.arrow)
+    storage = MemoryStorage("sizes")
+    storage.put("runs/1-x.parquet", data)
+    form = StoredForm("runs/1-x.parquet", size, info.checksum, tail)
+    with pytest.raises(CorruptionError, match="can't end with"):
+        StoredRun.open("1-x", form, storage.reader(form.object))
 
 
 def test_encodings_suit_the_columns() -> None:

@@ -155,7 +155,9 @@ def test_a_killed_writer_leaves_a_whole_object_or_none(
 def test_a_process_ends_well_while_threads_call_hdfs(storage: HdfsStorage) -> None:
     # Python takes its time at the end: calls come back meanwhile, and others would begin.
     program = """
-import sys, threading, time
+import atexit, sys, threading, time
+refused = threading.Event()
+atexit.register(refused.wait, 60)  # registered before the handler of storage, so it runs after it
 from holdfast.errors import StorageError
 from holdfast.storage import open_storage
 
@@ -170,6 +172,7 @@ def call_for_ever():
             called.release()
     except StorageError as error:
         print(error)
+        refused.set()
 
 sys.modules["slow"] = Slow()
 storage, called = open_storage(sys.argv[1]), threading.Semaphore(0)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,36 @@ def test_foreign_files_are_not_listed(tmp_path: Path) -> None:
     (tmp_path / "log" / ".a.swp").write_bytes(b"")
     (tmp_path / "log" / "a b").write_bytes(b"")
     assert [info.name for info in storage.list()] == ["log/a"]
+
+
+@pytest.mark.parametrize("name", [".tmp", "runs", "runs/deep"])
+def test_a_link_does_not_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
+    """Else whoever made the directory could have files of its user deleted: sweeps know no names."""
+    outside = tmp_path / "home"
+    outside.mkdir()
+    (outside / "3-thesis").write_text("years")
+    os.utime(outside / "3-thesis", (0, 0))
+    root = tmp_path / "ck"
+    (root / name).parent.mkdir(parents=True)
+    (root / name).symlink_to(outside)
+    storage = LocalStorage(root)
+    below = name if name != ".tmp" else "runs"
+    attempts: list[Callable[[], object]] = [
+        lambda: storage.put(f"{below}/3-new", b"x"),
+        lambda: storage.delete([f"{name}/3-thesis"]) if below == name else storage.sweep(60),
+        lambda: list(storage.list("runs/")) if below == name else storage.sweep(60),
+    ]
+    for attempt in attempts:
+        with pytest.raises(StorageError, match="is a symbolic link"):
+            attempt()
+    assert files(outside) == {"3-thesis"}
+
+
+def test_a_range_that_no_object_has_needs_no_memory(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put("runs/1-a", b"abc")
+    assert storage.get_range("runs/1-a", 1, 2**63) == b"bc"
+    assert storage.get_range("runs/1-a", 2**64, 1) == b""
 
 
 def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:

@@ -52,7 +52,9 @@ def test_memory_urls_open_memory_storage() -> None:
     assert isinstance(open_storage("memory://t"), MemoryStorage)
 
 
-@pytest.mark.parametrize("url", ["ftp://host/ck", "", "file://host/x", "http://b"])
+@pytest.mark.parametrize(
+    "url", ["ftp://host/ck", "", "file://host/x", "http://b", "dbfs:/ck", "hdfs:/ck", "s3:/b/ck"]
+)
 def test_other_urls_are_refused_with_what_is_supported(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"file:///data/ck.*hdfs://.*s3://") as caught:
         open_storage(url)

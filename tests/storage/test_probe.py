@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.storage import LocalStorage, MemoryStorage, ObjectInfo, ObjectStoreStorage, Storage
 from holdfast.storage.base import Buffer
-from holdfast.storage.probe import check_creates_once
+from holdfast.storage.probe import check_creates_once, remove_old_probes
 
 
 class Overwrites(MemoryStorage):
@@ -81,7 +81,7 @@ def test_a_trial_that_fails_is_removed_as_far_as_it_goes() -> None:
     assert list(storage.list()) == []
 
 
-def test_what_killed_trials_left_is_removed_by_the_next() -> None:
+def test_what_killed_trials_left_is_removed_by_whoever_sweeps() -> None:
     class Old(MemoryStorage):
         def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
             for info in super().list(prefix):
@@ -91,7 +91,7 @@ def test_what_killed_trials_left_is_removed_by_the_next() -> None:
     storage: Storage = Old("probe-old")
     storage.put("log/probe-killed", b"first")
     storage.put("log/probe-of-another-driver", b"first")
-    check_creates_once(storage)
+    remove_old_probes(storage)
     assert [info.name for info in storage.list()] == ["log/probe-of-another-driver"]
 
 

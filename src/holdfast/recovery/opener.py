@@ -289,6 +289,8 @@ class RunOpener:
             found = open_local(run, path, verify=foreign)
             if self.verify:
                 found.verify()
+        except FileNotFoundError:
+            return None  # another worker has just deleted it: the disk has a limit
         except CorruptionError as error:
             logger.warning("local copy of run %s is bad and will be replaced: %s", run.name, error)
             path.unlink(missing_ok=True)

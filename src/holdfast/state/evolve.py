@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from holdfast.errors import CorruptionError
+
 __all__ = ["adapt"]
 
 
@@ -28,7 +30,13 @@ def adapt(array: pa.Array, kind: pa.DataType) -> pa.Array:
         items = adapt(array.items, kind.item_type)
         keys = adapt(array.keys, kind.key_type)
         return _like(array, pa.MapArray.from_arrays(array.offsets, keys, items, kind), kind)
-    return array.cast(kind)
+    try:
+        return array.cast(kind)
+    except pa.ArrowException as error:
+        raise CorruptionError(
+            f"values of type {array.type} in a run can't be read as {kind}: {error}",
+            hint="check that the run belongs to this table; restore it from another copy",
+        ) from error
 
 
 def _struct(array: pa.Array, kind: pa.DataType) -> pa.Array:

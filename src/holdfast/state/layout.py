@@ -32,11 +32,14 @@ class Layout:
     @classmethod
     def find(cls, table: TableSchema, run: str, schema: pa.Schema) -> Layout:
         """Find the columns of ``table`` in a run of this name and schema."""
-        places = {
-            field_id(field): position
-            for position, field in enumerate(schema)
-            if field.name not in (HASH, KEY_HASH, TOMBSTONE)
-        }
+        try:
+            places = {
+                field_id(field): position
+                for position, field in enumerate(schema)
+                if field.name not in (HASH, KEY_HASH, TOMBSTONE)
+            }
+        except (KeyError, ValueError):
+            places = {}  # anybody's columns
         first = [HASH, KEY_HASH] if table.timed else [HASH]
         if schema.names[: len(first)] != first or any(key.id not in places for key in table.keys):
             raise CorruptionError(

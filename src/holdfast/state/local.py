@@ -274,7 +274,7 @@ def _advise(mapped: mmap.mmap, advice: str, start: int, length: int) -> None:
 def _decode_index(name: str, encoded: pa.Buffer) -> _Index:
     try:
         index = msgspec.json.decode(encoded, type=_Index)
-    except msgspec.MsgspecError as error:
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise _corrupt(name, f"its index can't be read ({error})") from error
     if index.format != FORMAT:
         raise _corrupt(name, f"it has format {index.format}, this Holdfast reads {FORMAT}")

@@ -204,17 +204,24 @@ class TableSchema:
         """The schema that :meth:`record` described."""
         try:
             arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record.arrow)))
-        except (pa.ArrowException, OSError, ValueError) as error:
+            columns = tuple(Column.from_field(f) for f in arrow if f.name not in _RESERVED)
+            metadata = arrow.metadata or {}
+            timed = cast(ClockName, metadata[_TIMED].decode()) if _TIMED in metadata else None
+            prefix = int(metadata.get(_PREFIX, b"0"))
+            keys, values = columns[: record.key_columns], columns[record.key_columns :]
+            return cls(record.table, keys, values, prefix, timed, record.last_id)
+        except (
+            pa.ArrowException,
+            InputError,
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+        ) as error:
             raise CorruptionError(
                 f"the schema of table {record.table!r} in a log entry can't be read: {error}",
                 hint="start from an older entry with from_entry=…",
             ) from error
-        columns = tuple(Column.from_field(f) for f in arrow if f.name not in _RESERVED)
-        keys, values = columns[: record.key_columns], columns[record.key_columns :]
-        metadata = arrow.metadata or {}
-        timed = cast(ClockName, metadata[_TIMED].decode()) if _TIMED in metadata else None
-        prefix = int(metadata.get(_PREFIX, b"0"))
-        return cls(record.table, keys, values, prefix, timed, record.last_id)
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:

@@ -29,8 +29,9 @@ from holdfast.state.blocks import (
 )
 from holdfast.state.columns import hash_values, one_array
 from holdfast.state.encoding import parquet_options
-from holdfast.state.hashing import Hashes
+from holdfast.state.hashing import FULL_RANGE, Hashes
 from holdfast.state.run import StoredForm
+from holdfast.state.schema import HASH, KEY_HASH, TOMBSTONE
 
 __all__ = ["StoredInfo", "StoredRun", "encode_stored"]
 
@@ -46,6 +47,8 @@ _THREADS = 4
 _LOOKING_THREADS = 8
 # With more keys per block most blocks have some, and would be read twice.
 _FEW = 4
+# Everybody takes them to be of these types, and without nulls.
+_OURS = {HASH: pa.uint64(), KEY_HASH: pa.uint64(), TOMBSTONE: pa.bool_()}
 
 
 class StoredInfo(msgspec.Struct, frozen=True):
@@ -136,6 +139,10 @@ class StoredRun:
             self.schema: pa.Schema = self._opened(0, b"").schema_arrow.remove_metadata()
         except (pa.ArrowException, OSError) as error:
             raise _corrupt(name, f"its footer can't be read: {error}") from error
+        if self.schema.types[:1] != [pa.uint64()] or any(
+            _OURS.get(field.name, field.type) != field.type for field in self.schema
+        ):
+            raise _corrupt(name, f"it can't be a run with columns {self.schema.names}")
         index = self._read_index()
         self.totals: RunTotals = index.totals
         self._page_checksums = index.page_checksums
@@ -144,6 +151,8 @@ class StoredRun:
     @classmethod
     def open(cls, name: str, form: StoredForm, read: Callable[[int, int], bytes]) -> StoredRun:
         """Open the run of this name; ``read(start, length)`` gives bytes of its object."""
+        if not 0 <= form.tail_bytes <= form.size_bytes:
+            raise _corrupt(name, f"its {form.size_bytes} bytes can't end with {form.tail_bytes}")
         tail = read(form.size_bytes - form.tail_bytes, form.tail_bytes)
         if len(tail) != form.tail_bytes or checksum(tail) != form.checksum:
             raise _corrupt(name, "its footer is not what was written")
@@ -205,9 +214,9 @@ class StoredRun:
         file = self._opened(start, self._read(start, end - start), check=True)
         try:
             table = file.read_row_group(index, columns=self.schema.names[:1], use_threads=False)
+            hashes = hash_values(table)
         except (pa.ArrowException, OSError) as error:
             raise _corrupt(self.name, f"hashes of block {index} can't be read: {error}") from error
-        hashes = hash_values(table)
         bounds = (int(hashes[0]), int(hashes[-1])) if len(hashes) == block.rows else None
         if bounds != (block.first, block.last) or not (hashes[1:] >= hashes[:-1]).all():
             raise _corrupt(self.name, f"hashes of block {index} are not what was written")
@@ -245,6 +254,9 @@ class StoredRun:
             which = f"blocks {stretch.start} to {stretch.stop - 1}"
             raise _corrupt(self.name, f"{which} can't be read: {error}") from error
         arrays = [one_array(column) for column in table.columns]
+        for field, array in zip(self.schema, arrays, strict=True):
+            if array.null_count and (field.name in _OURS or array is arrays[0]):
+                raise _corrupt(self.name, f"its column {field.name} has nulls")
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         ends = itertools.accumulate(block.rows for block in blocks)
         return [
@@ -287,20 +299,36 @@ class StoredRun:
         try:
             encoded = self._metadata.metadata[INDEX_KEY.encode()]
             index = msgspec.json.decode(encoded, type=_Index)
-        except (KeyError, TypeError, msgspec.MsgspecError) as error:
+        except (KeyError, TypeError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise _corrupt(self.name, f"its index can't be read ({error})") from error
         if index.format != FORMAT:
             raise _corrupt(self.name, f"it has format {index.format}, this Holdfast reads {FORMAT}")
         if len(index.totals.blocks) != self._metadata.num_row_groups:
             raise _corrupt(self.name, "it has another number of row groups than its index says")
+        for number, block in enumerate(index.totals.blocks):
+            if not _is_possible(block, self._form.size_bytes):
+                raise _corrupt(self.name, f"block {number} can't be what its index says")
         return index
 
     def _check_chunks(self, index: int, block: Block) -> None:
         group = self._metadata.row_group(index)
+        if group.num_rows != block.rows:
+            raise _corrupt(
+                self.name, f"block {index} has another number of rows than its index says"
+            )
         for number in range(group.num_columns):
             start, end = _extent(group.column(number))
             if start < block.offset or end > block.offset + block.length:
                 raise _corrupt(self.name, f"column {number} of block {index} lies outside of it")
+
+
+def _is_possible(block: Block, size_bytes: int) -> bool:
+    """Whether a file of this size can have such a block: anybody may have written the index."""
+    return (
+        block.rows >= 0
+        and 0 <= block.first <= block.last <= FULL_RANGE.last
+        and 0 <= block.offset <= block.offset + block.length <= size_bytes
+    )
 
 
 def _extent(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +25,8 @@ __all__ = [
     "open_storage",
 ]
 
+# One slash is how Hadoop writes a URL without a host (dbfs:/ck). One letter is a drive.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|.*://")
 _SUPPORTED = (
     "use a path (ck, /data/ck), file:///data/ck, hdfs://namenode:9000/ck, s3://bucket/ck, "
     "gs://bucket/ck, az://container/ck, or memory://name in tests"
@@ -55,7 +58,7 @@ def open_storage(url: str | Path) -> Storage:
         return HdfsStorage(url)
     elif colon and scheme in ENVIRONMENT and rest.startswith("//"):
         return ObjectStoreStorage(url)
-    elif url and "://" not in url:
+    elif url and _URL.match(url) is None:
         return LocalStorage(url)
     raise ConfigurationError(
         f"{url!r} is no checkpoint storage that Holdfast knows", hint=_SUPPORTED

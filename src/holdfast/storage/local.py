@@ -84,7 +84,9 @@ class LocalStorage(Storage):
         check_range(start, length)
         with self._errors("read", name), self._path(name).open("rb", buffering=0) as file:
             pieces = []
-            while length and (piece := os.pread(file.fileno(), length, start)):
+            # Of what isn't there nothing is asked for: room for it would be made first.
+            length = min(length, os.fstat(file.fileno()).st_size - start)
+            while length > 0 and (piece := os.pread(file.fileno(), length, start)):
                 pieces.append(piece)
                 start, length = start + len(piece), length - len(piece)
             return b"".join(pieces)
@@ -129,7 +131,7 @@ class LocalStorage(Storage):
         removed = 0
         before = time.time() - older_than_s
         with contextlib.suppress(NotFoundError), self._errors("sweep", _TEMPORARY):
-            for entry in os.scandir(self.root / _TEMPORARY):
+            for entry in os.scandir(self._inside(self.root / _TEMPORARY)):
                 with contextlib.suppress(FileNotFoundError):  # its writer was faster
                     if entry.stat().st_mtime <= before:
                         Path(entry.path).unlink()
@@ -137,13 +139,31 @@ class LocalStorage(Storage):
         return removed
 
     def _path(self, name: str) -> Path:
-        return self.root / check_name(name)
+        path = self.root / check_name(name)
+        self._inside(path.parent)
+        return path
+
+    def _inside(self, folder: Path) -> Path:
+        """The folder, if no link below the root leads out of it.
+
+        Whoever fills a directory could else have its user's own files deleted, wherever they are.
+        """
+        for part in (folder, *folder.parents):
+            if part == self.root:
+                break
+            if part.is_symlink():
+                raise StorageError(
+                    f"{part} is a symbolic link, but checkpoint storage must be all in one folder",
+                    hint="put the folder that it points to in its place; if you don't know who made the "
+                    "link, don't use the directory",
+                )
+        return folder
 
     def _write(self, name: str, data: Buffer, publish: Callable[[Path, Path], bool]) -> bool:
         target = self._path(name)
         temporary = self.root / _TEMPORARY / f"{os.getpid()}-{uuid.uuid4().hex}"
         with self._errors("write", name, missing_is_error=True):
-            self._make_folder(temporary.parent)
+            self._make_folder(self._inside(temporary.parent))
             self._make_folder(target.parent)
             try:
                 _write_file(temporary, data)
@@ -180,7 +200,7 @@ class LocalStorage(Storage):
         with (
             contextlib.suppress(NotFoundError),
             self._errors("list", folder),
-            os.scandir(self.root / folder) as scan,
+            os.scandir(self._inside(self.root / folder)) as scan,
         ):
             # A folder sorts as "name/", where its objects belong in order of full names.
             found = sorted(

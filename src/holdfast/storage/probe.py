@@ -13,7 +13,7 @@ import uuid
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.storage.base import NotFoundError, Storage
 
-__all__ = ["check_creates_once"]
+__all__ = ["check_creates_once", "remove_old_probes"]
 
 # Among the entries, whose folder will be there anyway; their readers pass over other names.
 _PREFIX = "log/probe-"
@@ -42,7 +42,7 @@ def check_creates_once(storage: Storage) -> None:
         ) from error
     finally:
         with contextlib.suppress(StorageError):
-            _remove(storage, name)
+            storage.delete([name])
     if any(again) or there != b"first":
         raise ConfigurationError(
             f"{storage.url} creates objects that are there already: two drivers could take the pipeline "
@@ -52,8 +52,9 @@ def check_creates_once(storage: Storage) -> None:
         )
 
 
-def _remove(storage: Storage, name: str) -> None:
-    """Remove what was tried with, and what those left that were killed meanwhile."""
+def remove_old_probes(storage: Storage) -> None:
+    """Remove what those left behind who were killed while they tried."""
     before = time.time() - _LEFT_ALONE_S
     old = [info.name for info in storage.list(_PREFIX) if info.modified < before]
-    storage.delete([name, *old])
+    if old:
+        storage.delete(old)
