@@ -76,3 +76,14 @@ def test_a_terminal_without_rich_gets_plain_text(monkeypatch: pytest.MonkeyPatch
     stream = Terminal()
     console(stream=stream).deliver(0, pa.table({"n": [1]}), maybe_repeated=False)
     assert stream.getvalue() == "epoch 0: 1 row\nn\n-\n1\n"
+
+
+def test_a_stream_of_another_encoding_gets_what_it_can_take() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    table = pa.table({"wörd→": ["größer 🌊", "x" * 100, "kelp"]})
+    console(limit=2, stream=stream).deliver(0, table, maybe_repeated=False)
+    stream.seek(0)
+    text = stream.read()
+    assert "wörd\\u2192" in text
+    assert "größer \\U0001f30a" in text
+    assert "1 more" in text

@@ -136,6 +136,12 @@ def test_being_fenced_is_not_the_functions_fault(context: SinkContext, stage: St
 def test_it_needs_a_function_and_a_session(make_context: MakeContext) -> None:
     with pytest.raises(InputError, match="needs a function"):
         foreach_batch("print")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"write\(df, epoch, maybe_repeated\)"):
+
+        @foreach_batch  # type: ignore[arg-type]
+        def write(df: object, epoch: int) -> None: ...
+
+    foreach_batch(lambda *given: None)
     with pytest.raises(ConfigurationError, match="needs a Spark session"):
         foreach_batch(Calls()).validate(make_context(0))
     assert foreach_batch(Calls()).describe() == "foreach_batch(Calls)"

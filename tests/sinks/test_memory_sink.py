@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from holdfast.checkpoint.entry import StagedOutput
-from holdfast.errors import InputError
+from holdfast.errors import ConfigurationError, InputError
 from holdfast.sinks import Sink, SinkContext, memory, memory_table
 from holdfast.sinks._memory import MemorySink
 from holdfast.storage import open_storage
@@ -103,3 +103,16 @@ def test_another_pipeline_or_log_begins_anew(
     assert other.rows() == []
     publish(other, stage(other, 0, 0, ("new", 1)))
     assert other.rows() == [{"word": "new", "n": 1}]
+
+
+def test_two_pipelines_under_one_name_do_not_mix_their_rows(
+    make_context: MakeContext, stage: Stage, name: str
+) -> None:
+    first, second = memory(name), memory(name)
+    first.open(make_context(pipeline="first"))
+    second.open(make_context(pipeline="second"))
+    owed = stage(first, 0, 0, ("first", 1))
+    with pytest.raises(ConfigurationError, match="belongs to sink-0 of pipeline 'second'"):
+        first.commit([owed], maybe_repeated=False)
+    publish(second, stage(second, 0, 0, ("second", 1)))
+    assert memory(name).rows() == [{"word": "second", "n": 1}]

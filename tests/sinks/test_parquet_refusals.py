@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -25,8 +26,17 @@ def test_places_that_are_not_local(make_context: MakeContext, url: str) -> None:
         parquet(url).validate(make_context(0))
 
 
-def test_file_urls_are_paths(make_context: MakeContext, tmp_path: Path) -> None:
-    sink = parquet(f"file://{tmp_path}/my%20out")
+@pytest.mark.parametrize("url", ["{}/out\udcff", "file://{}/out%FF"])
+def test_names_that_are_no_utf8(make_context: MakeContext, tmp_path: Path, url: str) -> None:
+    """Only the first task that wrote would find out, and no checkpoint could say where the sink writes."""
+    with pytest.raises(ConfigurationError, match=r"out.udcff is no UTF-8"):
+        parquet(url.format(tmp_path)).validate(make_context(0))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("scheme", ["file", "FILE"])
+def test_file_urls_are_paths(make_context: MakeContext, tmp_path: Path, scheme: str) -> None:
+    sink = parquet(f"{scheme}://{tmp_path}/my%20out")
     sink.open(make_context())
     assert [p.name for p in tmp_path.iterdir()] == ["my out"]
     assert sink.describe() == f"parquet files in {tmp_path}/my out"
@@ -101,6 +111,33 @@ def test_a_broken_marker(make_context: MakeContext, tmp_path: Path) -> None:
     (tmp_path / "out" / "_holdfast" / "pipeline.json").write_text('{"pipeline": 5}')
     with pytest.raises(ConfigurationError, match=r"pipeline\.json can't be read"):
         parquet(tmp_path / "out").validate(make_context(0))
+
+
+@pytest.mark.parametrize("name", [".", "staged", "publishing", "intents", "removing"])
+def test_links_out_of_the_folder(make_context: MakeContext, tmp_path: Path, name: str) -> None:
+    """Readers who may take epochs away could else have any file of the writer's deleted."""
+    own, outside = tmp_path / "out" / "_holdfast" / name, tmp_path / "home"
+    outside.mkdir()
+    own.parent.mkdir(parents=True)
+    own.symlink_to(outside)
+    with pytest.raises(ConfigurationError, match="is a symbolic link"):
+        parquet(tmp_path / "out").validate(make_context(0))
+
+
+@pytest.mark.parametrize("column", [None, "epoch"])
+def test_a_marker_with_a_flipped_bit(
+    make_context: MakeContext, tmp_path: Path, column: str | None
+) -> None:
+    """The name of a field, above all: without it the folder would get another form."""
+    parquet(tmp_path / "out", epoch_column=column).open(make_context())
+    marker = tmp_path / "out" / "_holdfast" / "pipeline.json"
+    whole = marker.read_bytes()
+    for at, bit in itertools.product(range(len(whole)), range(8)):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << bit
+        marker.write_bytes(changed)
+        with pytest.raises(ConfigurationError):
+            parquet(tmp_path / "out", epoch_column=column).validate(make_context(0))
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,22 @@ def test_many_epochs_at_once_are_all_remembered(places: Iterator[Place], stage: 
 
 @pytest.mark.parametrize("places", [None], indirect=True)
 @pytest.mark.usefixtures("_short_memory")
+def test_epochs_of_the_entry_before_are_remembered(places: Iterator[Place], stage: Stage) -> None:
+    """The newest entry may be damaged: then a start goes by the one before, which lists them as owed."""
+    place = next(places)
+    sink = place.driver()
+    before, newest = (
+        [stage(sink, e, 0, ("kelp", e)) for e in epochs] for epochs in (range(6), range(6, 12))
+    )
+    sink.commit(before, maybe_repeated=False)
+    sink.commit(newest, maybe_repeated=False)
+    place.driver().commit(before, maybe_repeated=True)
+    place.take_away()
+    assert place.seen() == [("kelp", e) for e in range(12)]
+
+
+@pytest.mark.parametrize("places", [None], indirect=True)
+@pytest.mark.usefixtures("_short_memory")
 def test_old_epochs_are_forgotten_in_the_end(places: Iterator[Place], stage: Stage) -> None:
     """By age: numbers begin anew with a new checkpoint directory."""
     place = next(places)

@@ -58,19 +58,29 @@ class ConsoleSink(WriteAheadSink):
         rows = "row" if table.num_rows == 1 else "rows"
         title = f"epoch {epoch}: {table.num_rows:,} {rows}{again}"
         first = table.slice(0, self.limit)
-        cells = [[_text(value) for value in python_values(column)] for column in first.columns]
-        more = table.num_rows - first.num_rows
         stream = self._stream or sys.stdout  # looked up now: tests and notebooks replace it
-        if not (stream.isatty() and _print_rich(stream, title, table.column_names, cells)):
-            stream.write(_plain(title, table.column_names, cells))
+        names = [_taken_by(stream, name) for name in table.column_names]
+        cells = [
+            [_taken_by(stream, _text(value)) for value in python_values(column)]
+            for column in first.columns
+        ]
+        more = table.num_rows - first.num_rows
+        if not (stream.isatty() and _print_rich(stream, title, names, cells)):
+            stream.write(_plain(title, names, cells))
         if more:
-            stream.write(f"… {more:,} more\n")
+            stream.write(_taken_by(stream, f"… {more:,} more\n"))
         stream.flush()
 
 
 def _text(value: Any) -> str:
     text = "NULL" if value is None else printable(str(value))
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+
+
+def _taken_by(stream: TextIO, text: str) -> str:
+    """The text as a stream of any encoding takes it: one that refuses a row would be tried for ever."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _plain(title: str, names: Sequence[str], cells: Sequence[Sequence[str]]) -> str:

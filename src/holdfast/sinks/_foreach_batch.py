@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,13 @@ class ForeachBatchSink(WriteAheadSink):
                 f"foreach_batch needs a function, not {fn!r}",
                 hint="give it a function of (df, epoch, maybe_repeated)",
             )
+        if not _takes_three(fn):
+            raise InputError(
+                f"the function {getattr(fn, '__qualname__', fn)} of foreach_batch can't be called with "
+                "three arguments",
+                hint="PySpark's foreachBatch gives two, this one gives maybe_repeated as well: "
+                f"def {getattr(fn, '__name__', 'write')}(df, epoch, maybe_repeated)",
+            )
         self._fn = fn
 
     def __repr__(self) -> str:
@@ -77,6 +85,16 @@ class ForeachBatchSink(WriteAheadSink):
                 hint="mend the function: it is called again with this epoch, which is safe in the "
                 "checkpoint, and with maybe_repeated=True",
             ) from error
+
+
+def _takes_three(fn: BatchFunction) -> bool:
+    try:
+        inspect.signature(fn).bind(None, 0, False)
+    except TypeError:
+        return False
+    except ValueError:  # Some functions of C's don't say what they take.
+        return True
+    return True
 
 
 def _users_part(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.errors import InputError
+from holdfast.errors import ConfigurationError, InputError
 from holdfast.sinks.base import SinkContext
 from holdfast.sinks.write_ahead import WriteAheadSink
 from holdfast.state.text import python_rows
@@ -65,6 +65,7 @@ class MemorySink(WriteAheadSink):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._mine: _Kept | None = None
 
     def __repr__(self) -> str:
         return f"hf.sinks.memory({self.name!r})"
@@ -83,13 +84,21 @@ class MemorySink(WriteAheadSink):
             # A claim that isn't higher means that the log has begun anew, and epochs with it.
             if before is not None and before.owner == owner and before.claim < now.claim:
                 now.epochs = before.epochs
-            _kept[self.name] = now
+            _kept[self.name] = self._mine = now
 
     def deliver(self, epoch: int, table: pa.Table, *, maybe_repeated: bool) -> None:
         """Keep the rows, unless this epoch's are kept already."""
         del maybe_repeated
         with _lock:
-            _kept[self.name].epochs.setdefault(epoch, table)
+            kept = _kept.get(self.name)
+            if kept is None or kept is not self._mine:
+                # Epochs of both have the same numbers: each would leave out rows of the other.
+                by = "nobody" if kept is None else f"{kept.owner[1]} of pipeline {kept.owner[0]!r}"
+                raise ConfigurationError(
+                    f"the memory sink {self.name!r} now belongs to {by}",
+                    hint="stop one of them, or give each its own name",
+                )
+            kept.epochs.setdefault(epoch, table)
 
     @property
     def epochs(self) -> Mapping[int, pa.Table]:

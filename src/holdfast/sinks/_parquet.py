@@ -18,7 +18,7 @@ from holdfast.sinks._files import create_file, storage_errors
 from holdfast.sinks._layout import EpochFiles, EpochFolders, looks_published
 from holdfast.sinks._publish import OutputFolder
 from holdfast.sinks._row_groups import RowGroupWriter
-from holdfast.sinks._staged import staged_name
+from holdfast.sinks._staged import checksum_of_file, staged_name
 from holdfast.sinks.base import Sink, SinkContext, Stager, StageWriter
 
 __all__ = ["ParquetSink", "parquet"]
@@ -52,12 +52,18 @@ def parquet(path: str | os.PathLike[str], *, epoch_column: str | None = None) ->
     return ParquetSink(path, epoch_column)
 
 
-class _Marker(msgspec.Struct, frozen=True):
-    """Whose folder this is, and what is in it."""
+_FORMAT = 1
+
+
+class _Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose folder this is, and what is in it.
+
+    A field that isn't known is one with a flipped bit: without it the folder would get another form.
+    """
 
     pipeline: str
     sink: str
-    format: int = 1
+    format: int
     epoch_column: str | msgspec.UnsetType | None = msgspec.UNSET
     """Versions that don't say always had one."""
 
@@ -91,13 +97,15 @@ class ParquetSink(Sink):
     def validate(self, context: SinkContext) -> None:
         """Raise if the schema has no place in such files, or the folder can't be this pipeline's."""
         _check_local(self.path)
+        _check_utf8(self._folder.root)
         _check_writable(self._folder.root)
+        self._folder.check()
         self._checked_column(context)
 
     def open(self, context: SinkContext) -> None:
         """Make the folder and mark it as this pipeline's."""
         self.validate(context)
-        marker = _Marker(context.pipeline, context.sink, epoch_column=self.epoch_column)
+        marker = _Marker(context.pipeline, context.sink, _FORMAT, self.epoch_column)
         with storage_errors(f"create {self._folder.root}"):
             self._folder.create()
             create_file(self._folder.marker, msgspec.json.encode(marker) + b"\n")
@@ -152,7 +160,7 @@ class ParquetSink(Sink):
     def _owner(self) -> _Marker | None:
         root, marker = self._folder.root, self._folder.marker
         try:
-            return msgspec.json.decode(marker.read_bytes(), type=_Marker)
+            found = msgspec.json.decode(marker.read_bytes(), type=_Marker)
         except FileNotFoundError:
             if root.is_dir() and any(looks_published(path.name) for path in root.iterdir()):
                 raise ConfigurationError(
@@ -160,10 +168,17 @@ class ParquetSink(Sink):
                     hint="write to a new folder",
                 ) from None
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
             raise ConfigurationError(
-                f"{marker} can't be read: {error}", hint="write to a new folder"
+                f"{marker} can't be read: {error}",
+                hint="restore the file from a copy, or write to a new folder",
             ) from error
+        if found.format != _FORMAT:
+            raise ConfigurationError(
+                f"{marker} has format {found.format}, this Holdfast knows {_FORMAT}",
+                hint="upgrade Holdfast to the version that wrote it, or write to a new folder",
+            )
+        return found
 
 
 class _ParquetStager(Stager):
@@ -189,8 +204,12 @@ class _ParquetStageWriter(StageWriter):
         size = self._file.close()
         if size is None:
             return None
-        name, rows = self._file.path.name, self._file.rows
-        return StagedOutput(self._epoch, self._partition, name, rows, size)
+        written = self._file.path
+        with storage_errors(f"stage output in {written}"):
+            named = written.with_stem(f"{written.stem}-{checksum_of_file(written)}")
+            written.rename(named)
+        self._file.path = named  # so that it is found by abort
+        return StagedOutput(self._epoch, self._partition, named.name, self._file.rows, size)
 
     def abort(self) -> None:
         self._file.abort()
@@ -198,8 +217,9 @@ class _ParquetStageWriter(StageWriter):
 
 def _local_path(text: str) -> Path:
     """Absolute, because tasks may run in another folder than the driver."""
-    if text.startswith("file:/"):
-        text = unquote(urlsplit(text).path)
+    scheme = _SCHEME.match(text)
+    if scheme is not None and scheme[1].lower() == "file":
+        text = unquote(urlsplit(text).path, errors="surrogateescape")
     return Path(os.path.abspath(text))  # noqa: PTH100 - symbolic links stay as they are
 
 
@@ -211,6 +231,16 @@ def _check_local(text: str) -> None:
             hint="hf.sinks.parquet writes to local or mounted folders: give it a path or "
             "file:///… URL (object stores have no atomic rename)",
         )
+
+
+def _check_utf8(root: Path) -> None:
+    try:
+        str(root).encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(
+            f"the name of {root} is no UTF-8: Arrow can't write there, and Spark can't read it",
+            hint="write to a folder with another name",
+        ) from None
 
 
 def _check_schema(schema: pa.Schema, epoch_column: str | None) -> None:

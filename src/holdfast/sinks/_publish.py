@@ -6,8 +6,8 @@
       epoch-0000000007.parquet          published: what readers see; or a folder, see _layout.py
       _holdfast/                        readers skip names that begin with _
         pipeline.json                   whose folder this is
-        staged/<claim>-<epoch>-<partition>-<nonce>.parquet
-        publishing/<claim>-<epoch>-<unique>…  an epoch that is put together
+        staged/<claim>-<epoch>-<partition>-<nonce>-<checksum>.parquet
+        publishing/<claim>-<epoch>-<unique>…  an epoch that is put together, a file with its checksum
         intents/<epoch>-<digest>        the one name in publishing/ that may become the epoch
         published.json                  what versions without intents have published
         removing/…                      what a sweep is about to delete
@@ -26,6 +26,7 @@ readers have done with it since. Therefore:
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -42,11 +43,13 @@ from holdfast.errors import ConfigurationError, CorruptionError, HoldfastError
 from holdfast.failpoints import failpoint
 from holdfast.sinks._files import create_file, make_folder, storage_errors, sync
 from holdfast.sinks._layout import EpochFiles, Layout
-from holdfast.sinks._staged import by_epoch, claim_of, epoch_of
+from holdfast.sinks._staged import by_epoch, checksum_in, checksum_of_file, claim_of, epoch_of
 
 __all__ = ["OutputFolder"]
 
 _EPOCHS_REMEMBERED = 256
+# What intents of older versions hold. A check that ran into the name would not look like one.
+_UNCHECKED = re.compile(r"[0-9]+-[0-9]+-[0-9a-f]{16}(\.parquet)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class OutputFolder:
 
     root: Path
     layout: Layout = field(default_factory=EpochFiles)
+    _latest: set[str] = field(default_factory=set, init=False, compare=False)
+    """The intents of the latest epochs that were published."""
 
     @property
     def own(self) -> Path:
@@ -75,10 +80,20 @@ class OutputFolder:
         """What readers see of an epoch."""
         return self.root / self.layout.name(epoch)
 
+    def check(self) -> None:
+        """Raise if what is Holdfast's lies elsewhere: readers may write to the root, and could have
+        files of ours deleted, wherever they are."""
+        for folder in (self.own, *self._own_folders):
+            if folder.is_symlink():
+                raise ConfigurationError(
+                    f"{folder} is a symbolic link, but what the sink keeps must be in its own folder",
+                    hint="put the folder that it points to in its place; if you don't know who made the "
+                    "link, delete it",
+                )
+
     def create(self) -> None:
         """Make the folders, durably."""
-        own = (self._publishing, self._intents, self._removing, self.staged)
-        for folder in (self.root, *own):
+        for folder in (self.root, *self._own_folders):
             make_folder(folder)
         # Also if they were there: who made them may have died before they reached the disk.
         sync(self.own)
@@ -124,9 +139,15 @@ class OutputFolder:
             for path in _entries(self._publishing):
                 of = claim_of(path.name)
                 if of is not None and of <= claim and epoch_of(path.name) not in kept_epochs:
+                    self._unintend(path.name)
                     self._remove(path)
             for path in _entries(self._removing):
-                _delete(path)
+                if claim_of(path.name) is not None:
+                    _delete(path)
+
+    @property
+    def _own_folders(self) -> tuple[Path, ...]:
+        return self._publishing, self._intents, self._removing, self.staged
 
     @property
     def _publishing(self) -> Path:
@@ -146,7 +167,11 @@ class OutputFolder:
     def _publish_epoch(self, epoch: int, parts: Sequence[StagedOutput], claim: int) -> None:
         intent = self._intent(epoch, parts)
         if not self._is_there_without_intent(intent, epoch, parts):
-            intended = _read_intent(intent) or self._intend(intent, epoch, parts, claim)
+            intended = _read_intent(intent, epoch)
+            if intended is None:
+                intended = self._intend(intent, epoch, parts, claim)
+            else:
+                self._check_prepared(self._publishing / intended, intent)
             sync(self._intents)  # another publisher's may not have reached the disk
             self._show(self._publishing / intended, epoch, parts)
         sync(self.root)
@@ -183,12 +208,13 @@ class OutputFolder:
         name = f"{claim}-{epoch}-{secrets.token_hex(8)}{self.layout.extension}"
         made = self._publishing / name
         try:
-            self._prepare(made, parts)
+            made = self._prepare(made, parts)
+            name = made.name
             failpoint("sink.parquet.before_intent")
-            mine = create_file(intent, name.encode())
+            created = create_file(intent, f"{name} {_check_of(name)}".encode())
         except (OSError, HoldfastError):
             # Another publisher may be faster, and staged files gone because it has done with them.
-            intended = _read_intent(intent)
+            intended = _read_intent(intent, epoch)
             if intended != name:
                 with suppress(OSError):  # a later sweep gets it
                     self._remove(made)
@@ -196,16 +222,27 @@ class OutputFolder:
                 raise
             return intended
         failpoint("sink.parquet.after_intent")
+        intended = _read_intent(intent, epoch)
+        # A network file system may repeat a link whose reply was lost, and then say "exists" of ours.
+        mine = created if intended is None else intended == name
         if not mine or not all((self.staged / output.name).exists() for output in parts):
             # Another's counts, or did so long ago that its intent is forgotten: then ours, which
             # is gone now, says the same.
             self._remove(made)
-        return _read_intent(intent) or name
+        return intended or name
 
-    def _prepare(self, into: Path, parts: Sequence[StagedOutput]) -> None:
-        """Put an epoch together, durably."""
+    def _unintend(self, name: str) -> None:
+        """Forget that a name was intended, if it was: gone, it would say that its epoch was published."""
+        for intent in self._intents.glob(f"{epoch_of(name)}-*"):
+            with suppress(CorruptionError):
+                if _read_intent(intent, int(intent.name.partition("-")[0])) == name:
+                    intent.unlink(missing_ok=True)
+
+    def _prepare(self, into: Path, parts: Sequence[StagedOutput]) -> Path:
+        """Put an epoch together, durably; a file gets its checksum into its name."""
         for output in parts:
             self._check(output)
+            self._check_bytes(output)
         try:
             self.layout.prepare([self.staged / output.name for output in parts], into)
         except pa.ArrowException as error:
@@ -213,7 +250,22 @@ class OutputFolder:
                 f"staged output of epoch {parts[0].epoch} in {self.staged} can't be read: {error}",
                 hint="restore the file or start from an older entry",
             ) from error
+        if into.is_file():
+            into = into.rename(into.with_stem(f"{into.stem}.{checksum_of_file(into)}"))
         sync(self._publishing)
+        return into
+
+    def _check_prepared(self, made: Path, intent: Path) -> None:
+        """Raise unless what was put together some time ago is as it was then (invariant 10)."""
+        with suppress(FileNotFoundError):  # it is published
+            for path in made.iterdir() if made.is_dir() else [made]:
+                expected = checksum_in(path.name)
+                if expected is not None and checksum_of_file(path) != expected:
+                    raise CorruptionError(
+                        f"{path}, which is about to be published, doesn't hold the bytes that were written",
+                        hint=f"stop the pipeline, delete {intent} and then {made}, and start it again: "
+                        "the epoch is put together anew",
+                    )
 
     def _is_there(self, epoch: int, parts: Sequence[StagedOutput]) -> bool:
         """Whether readers see it; an error if something else is in its place."""
@@ -238,24 +290,38 @@ class OutputFolder:
                 hint="restore the file or start from an older entry",
             )
 
+    def _check_bytes(self, output: StagedOutput) -> None:
+        """Raise unless the staged file holds what its task wrote (invariant 10)."""
+        path, expected = self.staged / output.name, checksum_in(output.name)
+        if expected is not None and checksum_of_file(path) != expected:
+            raise CorruptionError(
+                f"staged output {path} of epoch {output.epoch} doesn't hold the bytes that were written",
+                hint="restore the file or start from an older entry",
+            )
+
     def _forget(self, new: set[str]) -> None:
         """Remove the oldest intents: no entry lists their epochs any more.
 
         By age and not by epoch: numbers begin anew with a new checkpoint directory. Never those that were
-        published just now, whatever the clock says: their acknowledgement is in no entry yet.
+        published just now, however many there are and whatever the clock says: their acknowledgement is in
+        no entry yet. Nor those of the time before: should the newest entry be damaged, a start goes by the one
+        below, which may list them.
         """
-        intents = [path for path in _entries(self._intents) if path.name not in new]
-        surplus = len(intents) + len(new) - _EPOCHS_REMEMBERED
+        spared = new | self._latest
+        intents = [path for path in _entries(self._intents) if path.name not in spared]
+        surplus = len(intents) + len(spared) - _EPOCHS_REMEMBERED
         if surplus > 0:
-            for path in sorted(intents, key=lambda path: path.stat().st_mtime_ns)[:surplus]:
+            for path in sorted(intents, key=_written_ns)[:surplus]:
                 path.unlink(missing_ok=True)
+        self._latest.clear()
+        self._latest.update(new)
 
     def _published_before_intents(self) -> dict[str, str]:
         """What versions without intents noted; it only ever forgives."""
         try:
             noted = (self.own / "published.json").read_bytes()
             return msgspec.json.decode(noted, type=dict[str, str])
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):
             return {}
 
     def _remove(self, made: Path) -> None:
@@ -281,18 +347,32 @@ def _digest(parts: Sequence[StagedOutput]) -> str:
     return xxhash.xxh3_64_hexdigest("\n".join(sorted(output.name for output in parts)).encode())
 
 
-def _read_intent(intent: Path) -> str | None:
+def _read_intent(intent: Path, epoch: int) -> str | None:
     """The name of what becomes the epoch; None if that isn't settled."""
     try:
-        name = intent.read_bytes().decode(errors="replace")
+        name, _, check = intent.read_bytes().decode(errors="replace").partition(" ")
     except FileNotFoundError:
         return None
-    if claim_of(name) is None:
+    # A name that is gone says that the epoch was published: a wrong one would lose it (invariant 10).
+    known = check == _check_of(name) if check else _UNCHECKED.fullmatch(name) is not None
+    if epoch_of(name) != epoch or not known:
         raise CorruptionError(
             f"{intent} names nothing that could be published",
             hint="restore the file from a copy; if the epoch was never published, delete it",
         )
     return name
+
+
+def _check_of(name: str) -> str:
+    return xxhash.xxh3_64_hexdigest(name.encode())
+
+
+def _written_ns(path: Path) -> int:
+    """When a file was last written; another publisher may just have removed it."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _delete(path: Path) -> None:
