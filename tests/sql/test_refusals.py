@@ -19,6 +19,7 @@ from holdfast.tops import TopStream
 
 NEAR = "b.ts BETWEEN a.ts - INTERVAL '1' SECOND AND a.ts"
 TUMBLE = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND)"
+HOP = "HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '2' SECOND)"
 NUMBERED = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM a)"
 RUNNING = "(SELECT k, count(*) AS n FROM a GROUP BY k)"
 
@@ -72,7 +73,7 @@ REFUSED = [
     ("SELECT k, count(*) AS n FROM a GROUP BY CUBE(k, v)", "CUBE"),
     ("SELECT k, count(*) AS n FROM a GROUP BY GROUPING SETS ((k), ())", "GROUPING SETS"),
     ("SELECT k, count(*) AS n FROM a GROUP BY ALL", "GROUP BY ALL"),
-    ("SELECT k, count(DISTINCT v) AS n FROM a GROUP BY k", r"count\(DISTINCT"),
+    ("SELECT k, count(DISTINCT v) AS n FROM a GROUP BY k", r"count\(DISTINCT.*or count\(x\) of the rows of SELECT DISTINCT"),
     ("SELECT k, sum(DISTINCT v) AS n FROM a GROUP BY k", r"sum\(DISTINCT"),
     ("SELECT k, median(v) AS n FROM a GROUP BY k", "aggregate MEDIAN"),
     ("SELECT k, percentile(v, 0.5) AS n FROM a GROUP BY k", "aggregate PERCENTILE"),
@@ -123,6 +124,10 @@ REFUSED = [
     ("SELECT k + 1 FROM a", "k \\+ 1 has no name"),
     ("SELECT k, v AS k FROM a", "two columns are called 'k'"),
     ("SELECT * EXCEPT (nope) FROM a", "there is no column 'nope'"),
+    ("SELECT * EXCEPT (st.v) FROM (SELECT v, named_struct('v', v, 'w', v) AS st FROM a)",
+     r"EXCEPT \(st.v\) is not supported.*struct\(st.x, ...\) AS st"),
+    ("SELECT k FROM (SELECT k, named_struct('rn', v) AS st, ROW_NUMBER() OVER (ORDER BY v) AS rn FROM a)"
+     " WHERE st.rn <= 2", r"ROW_NUMBER\(\) without a bound, as 'rn'"),
     ("SELECT nope FROM a", "there is no column 'nope'"),
     ("SELECT z.k FROM a", "there is no column 'z.k'"),
     ("SELECT nope(k) AS n FROM a", "Spark can't read"),
@@ -136,7 +141,7 @@ REFUSED = [
      "a join without a time bound .*results of the same window add: AND y.window_end = x.window_end"),
     (f"SELECT x.k FROM (SELECT k, window_start FROM {COUNTED}) x JOIN {COUNTED} y USING (window_start)",
      "the left side of the join has no watermark.*select window_end in the subquery, too"),
-    ("SELECT a.k FROM a, b", "a join without a time bound"),
+    ("SELECT a.k FROM a, b", "a join without a time bound .*have equal columns, such as AND a.k = b.k"),
     ("SELECT a.k FROM a JOIN b ON a.k = b.k AND b.ts > a.ts", "a second time bound"),
     (f"SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND {NEAR} AND a.v > b.v", "the condition a.v > b.v .*only inner"),
     (f"SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND {NEAR} AND a.v > 1", "the condition a.v > 1 .*only inner joins"),
@@ -156,9 +161,12 @@ REFUSED = [
     (f"SELECT DISTINCT n FROM {RUNNING}", "DISTINCT of rows that change"),
     (f"SELECT n FROM {RUNNING} UNION ALL SELECT n FROM {RUNNING}", "UNION ALL of rows that change"),
     (f"SELECT count(*) AS n FROM {NUMBERED} WHERE rn = 1", "of rows that change"),
+    (f"SELECT k AS change FROM {NUMBERED} WHERE rn = 1", "a column is called 'change', as the one"),
     (f"SELECT * FROM {NUMBERED}", "ROW_NUMBER.. without a bound"),
     (NUMBERED[1:-1], "ROW_NUMBER.. without a bound"),
     (f"SELECT * FROM {NUMBERED} WHERE rn >= 2", "ROW_NUMBER.. without a bound"),
+    ("SELECT rn FROM (SELECT v, ROW_NUMBER() OVER (ORDER BY v) AS rn FROM a) x(rn, r) WHERE rn < 3",
+     "ROW_NUMBER.. without a bound, as 'r',.*say WHERE r <= n"),
     (f"SELECT * FROM {NUMBERED} WHERE rn < 1", "true for no row"),
     ("SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k) AS rn FROM a) WHERE rn = 1", "needs an order"),
     ("SELECT k, ROW_NUMBER() OVER (ORDER BY k) + 1 AS n FROM a", "row_number.. in SELECT"),
@@ -170,18 +178,25 @@ REFUSED = [
      "GROUP BY window_start, which is a bound of windows, .*select window_end in the subquery, too"),
     (f"SELECT s, sum(n) AS n FROM (SELECT window_start AS s, n FROM {COUNTED}) GROUP BY s", "GROUP BY s, which is a bound"),
     (f"SELECT window_start, count(*) AS n FROM (SELECT window_start FROM {TUMBLE}) GROUP BY 1", "which is a bound"),
-    (f"SELECT window_start, window_end, sum(n) AS n FROM {SESSIONS} GROUP BY 1, 2", "sessions of different keys"),
+    (f"SELECT window_start, window_end, sum(n) AS n FROM {SESSIONS} GROUP BY 1, 2", r"add TUMBLE\(window_end, .*groups stay the same"),
     (f"SELECT x.window_end, sum(x.n) AS n FROM {COUNTED} x JOIN {COUNTED} y ON x.k = y.k AND"
-     " x.window_end = y.window_end GROUP BY x.window_end", "which is a bound .*before rows are joined"),
+     " x.window_end = y.window_end GROUP BY x.window_end", r"which is a bound .*add TUMBLE\(x.window_end,"),
     ("SELECT window_start, count(*) AS n FROM (SELECT * FROM HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND,"
      " INTERVAL '2' SECOND)) GROUP BY window_start", "in the SELECT that has the windows in FROM"),
-    ("SELECT window_end, sum(n) AS n FROM w GROUP BY window_end", r"windows are not known.*TUMBLE\(window_end, INTERVAL ...\) with how far apart .* their slide if they are sliding"),
     (f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY n) AS rn FROM"
-     f" (SELECT window_start, n FROM {COUNTED})) WHERE rn = 1", "PARTITION BY the start of windows without their end"),
-    (f"SELECT k, window_end, count(*) AS n FROM {TUMBLE} WHERE window_end > ts GROUP BY k, window_end", "window_end in WHERE"),
+     f" (SELECT window_start, n FROM {COUNTED})) WHERE rn = 1", "PARTITION BY bounds of windows .*select window_end in the subquery"),
+    (f"SELECT k, window_end, count(*) AS n FROM {TUMBLE} WHERE window_end > ts GROUP BY k, window_end",
+     r"window_end in WHERE .*in a subquery, \(SELECT \* FROM TUMBLE\(...\)\), and group those"),
+    (f"SELECT k, window_end, count(*) AS n FROM {HOP} WHERE window_end > ts GROUP BY k, window_end", r"WHERE .*\.apply\("),
+    (f"SELECT k, window_end FROM {HOP} WHERE window_end > now() GROUP BY k, window_end", "window_end in WHERE .*say HAVING"),
+    (f"SELECT window_start, max(v) FILTER (WHERE window_end > ts) AS n FROM {TUMBLE} GROUP BY window_start",
+     "window_end in an aggregate .*in a subquery"),
     ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(k), INTERVAL '1' SECOND)", "the watermark is on 'ts'"),
     ("SELECT k FROM TUMBLE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' SECOND)", "has no watermark"),
     ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' MONTH)", "no length of time"),
+    ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1 hour 30')", "Spark can't read .*'1 hour 30'"),
+    ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1_0' SECOND)", "Spark can't read .*1_0"),
+    ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1/0' SECOND)", "no length of time"),
     ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(ts))", "TUMBLE has 0 times"),
     ("SELECT k FROM TUMBLE(TABLE a, INTERVAL '1' SECOND)", "which column has the time"),
     ("SELECT k FROM TUMBLE(TABLE (SELECT k, ts FROM a), DESCRIPTOR(ts), INTERVAL '1' SECOND)",
@@ -194,7 +209,17 @@ REFUSED = [
     ("SELECT TUMBLE_START(ts, INTERVAL '2' SECOND) AS w, count(*) AS n FROM a GROUP BY TUMBLE(ts, INTERVAL '1' SECOND)",
      "other windows than GROUP BY"),
     ("SELECT TUMBLE_START(ts, INTERVAL '2' SECOND) AS w FROM a", "TUMBLE_START in SELECT"),
+    ("SELECT HOP_END(ts, INTERVAL '1' SECOND, INTERVAL '2' SECOND) AS w, count(*) AS n FROM a",
+     r"HOP_END in SELECT .*say GROUP BY HOP\(`ts`, INTERVAL '1' SECOND, INTERVAL '2' SECOND\), and in SELECT HOP_START"),
+    ("SELECT TUMBLE(ts, INTERVAL '2' SECOND) AS w, count(*) AS n FROM a GROUP BY 1", "TUMBLE in SELECT .*TUMBLE_START and"),
+    ("SELECT k, any(v > 1) AS n FROM a GROUP BY k", r"ANY\(`v` > 1\) in SELECT .*say bool_or"),
+    ("SELECT count(*) AS n FROM a GROUP BY (k, v)", r"GROUP BY \(k, v\) is .*leave out the parentheses"),
+    ("SELECT t.* FROM (SELECT struct(k, v) AS t, ts FROM a)", r"t\.\* is not supported.*name the fields, as in t\.x"),
+    ("SELECT sum(x) AS n FROM (SELECT window_end AS ts, n AS x FROM w UNION ALL SELECT ts, v FROM a) GROUP BY"
+     " TUMBLE(ts, INTERVAL '1' SECOND)", "the stream has no watermark"),
     ("SELECT collect_list(v, 3) AS l FROM c", "goes by event time"),
+    (f"SELECT window_end, sum(n) AS n FROM {COUNTED.replace('TABLE a', 'TABLE late')} GROUP BY 1",
+     r"results of windows that have several each\).*leave out allowed_lateness"),
 ]  # fmt: skip
 
 
@@ -206,7 +231,8 @@ def streams(spark: SparkSession) -> dict[str, hf.Stream]:
     bare = hf.stream(EpochSource(spark, schema).df)
     timed = [hf.stream(EpochSource(spark, schema).df).with_watermark("ts", "1 s") for _ in "ab"]
     windows = timed[0].key_by("k").window(hf.tumbling("1 s")).aggregate(n=hf.count())
-    return {"a": timed[0], "b": timed[1], "c": bare, "w": windows.filter("n > 1")}
+    late = bare.with_watermark("ts", "1 s", allowed_lateness="1 s")
+    return {"a": timed[0], "b": timed[1], "c": bare, "w": windows.filter("n > 1"), "late": late}
 
 
 def own_sum(values: pd.Series) -> int:
@@ -221,9 +247,36 @@ def test_it_is_refused(streams: dict[str, hf.Stream], statement: str, words: str
     assert str(caught.value).startswith("SQL: ")
 
 
+AGGREGATES = [
+    "count(*)", "count(v)", "sum(v)", "avg(v)", "mean(v)", "min(v)", "max(v)", "stddev(v)", "std(v)",
+    "stddev_samp(v)", "stddev_pop(v)", "variance(v)", "var_samp(v)", "var_pop(v)", "bool_and(v > 1)",
+    "every(v > 1)", "bool_or(v > 1)", "some(v > 1)", "count_if(v > 1)", "min_by(v, ts)", "max_by(v, ts)",
+    "any_value(v)", "approx_count_distinct(v)", "first(v)", "last(v)", "collect_list(v, 9)", "collect_set(v, 9)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("condition", ["", " FILTER (WHERE k > 1)"])
+def test_every_aggregate_of_the_documentation_is_read(
+    streams: dict[str, hf.Stream], condition: str
+) -> None:
+    items = [f"{text}{condition} AS x{number}" for number, text in enumerate(AGGREGATES)]
+    found = sql(f"SELECT k, {', '.join(items)} FROM a GROUP BY k", a=streams["a"])
+    assert len(found.rows.df.columns) == 1 + len(AGGREGATES)
+
+
 def test_a_table_is_a_stream(streams: dict[str, hf.Stream]) -> None:
     with pytest.raises(hf.InputError, match="table 'a' is DataFrame, no stream"):
         sql("SELECT k FROM a", a=streams["a"].df)  # type: ignore[arg-type]
+
+
+def test_what_is_passed_is_refused_in_words(streams: dict[str, hf.Stream]) -> None:
+    with pytest.raises(hf.InputError, match=r"hf\.sql takes a statement, not 5"):
+        sql(5, a=streams["a"])  # type: ignore[arg-type]
+    with pytest.raises(hf.InputError, match="two tables are called 'a'"):
+        sql("SELECT k FROM a", a=streams["a"], A=streams["b"])
+    top = streams["a"].key_by("k").top(1, by="v")
+    with pytest.raises(hf.InputError, match="a step has left out the column 'change'"):
+        sql("SELECT k FROM a", a=top.select("k"))
 
 
 def test_the_last_operator_itself_is_given_back(streams: dict[str, hf.Stream]) -> None:
@@ -269,6 +322,32 @@ def test_hints_instead_of_sparks_windows_can_be_followed(
     sql(f"SELECT k, count(*) AS n FROM a GROUP BY k, {call}", a=streams["a"])
 
 
+ACCEPTED = {
+    "bounds in WHERE": f"SELECT k, v FROM {HOP} WHERE window_end > ts AND v > 1",
+    "bounds in WHERE, grouped": f"SELECT k, window_end FROM (SELECT * FROM {TUMBLE} WHERE window_end > ts) GROUP BY 1, 2",
+    "bounds in aggregates": f"SELECT window_end, max(window_start) AS n FROM (SELECT * FROM {TUMBLE}) GROUP BY 1",
+    "an offset longer than its windows": "SELECT window_end FROM TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND,"
+    " INTERVAL '5' SECOND)",
+    "names of our own": "WITH t AS (SELECT k AS _rows, v AS _window, ts FROM a) SELECT _rows FROM (SELECT * FROM"
+    " TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' SECOND)) GROUP BY _rows, window_end",
+    "WITH in a subquery": "SELECT n FROM (WITH a AS (SELECT v AS n FROM a) SELECT n FROM a)",
+    "WITH in WITH": "WITH x AS (WITH x AS (SELECT k AS z FROM a) SELECT z FROM x) SELECT z FROM x",
+    "a change under another name": f"SELECT k FROM (SELECT k, change AS c FROM {NUMBERED} WHERE rn = 1)",
+    "odd names": "SELECT `c``d`, sum(`a.b`) AS `x.y` FROM (SELECT k AS `a.b`, s AS `c``d` FROM a) GROUP BY 1",
+    "distinct odd names": "SELECT DISTINCT `c``d` FROM (SELECT s AS `c``d` FROM a)",
+    "union of ends and times": "SELECT n, sum(n) AS m FROM (SELECT window_end AS ts, n FROM w UNION ALL SELECT ts, v FROM a)"
+    " GROUP BY n",
+    "a number under another name": "WITH x(q, r) AS (SELECT k, ROW_NUMBER() OVER (ORDER BY v) AS rn FROM a)"
+    " SELECT q FROM x WHERE r = 1",
+    "LIKE ANY": "SELECT s LIKE ANY ('a', 'b') AS x, count(*) AS n FROM a GROUP BY s",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("statement", ACCEPTED.values(), ids=ACCEPTED)
+def test_it_is_accepted(streams: dict[str, hf.Stream], statement: str) -> None:
+    sql(statement, **streams)
+
+
 def last_operator(statement: str, streams: dict[str, hf.Stream]) -> hf.ResultStream:
     origin = sql(statement, **streams).rows.branches[0].origin
     assert isinstance(origin, Output)
@@ -307,6 +386,54 @@ def test_windows_that_begin_together_are_a_bound_of_a_join(streams: dict[str, hf
         joined = last_operator(f"SELECT x.k FROM {left} x JOIN {right} y ON {on}", streams)
         assert isinstance(joined, JoinedStream)
         assert joined.bounds_ms == bounds
+
+
+@pytest.mark.parametrize(("on", "bounds", "columns"), [
+    (f"a JOIN b ON a.k = b.k AND ({NEAR})", (-1000, 0), None),
+    ("a JOIN b USING (ts)", (0, 0), "ts k v s b_k b_v b_s"),
+    ("a JOIN b USING (v, ts)", (0, 0), "v ts k s b_k b_s"),
+    ("w x RIGHT JOIN w y USING (window_end, k)", (0, 0), "window_end k window_start n y_window_start y_n"),
+    ("w x LEFT SEMI JOIN w y USING (window_start, k)", (0, 0), "window_start k window_end n"),
+])  # fmt: skip
+def test_bounds_of_joins_are_known_in_parentheses_and_in_using(
+    streams: dict[str, hf.Stream], on: str, bounds: tuple[int, int], columns: str | None
+) -> None:
+    """And the columns come in Spark's order: UNION ALL goes by it."""
+    joined = last_operator(f"SELECT * FROM {on}", streams)
+    assert isinstance(joined, JoinedStream)
+    assert joined.bounds_ms == bounds
+    if columns is not None:
+        assert sql(f"SELECT * FROM {on}", **streams).rows.df.columns == columns.split()
+
+
+def test_a_column_of_one_table_alone_is_left_out(streams: dict[str, hf.Stream]) -> None:
+    joined = "FROM a JOIN b ON a.k = b.k AND a.ts = b.ts"
+    made = sql(f"SELECT * EXCEPT (b.k, a.v) {joined}", **streams).rows
+    assert made.df.columns == ["k", "s", "ts", "v", "b_s", "b_ts"]
+    made = sql(f"SELECT b.* EXCEPT (b.k, s) {joined}", **streams).rows
+    assert made.df.columns == ["v", "ts"]
+    with pytest.raises(hf.InputError, match=r"there is no column .a\.v."):
+        sql(f"SELECT b.* EXCEPT (a.v) {joined}", **streams)
+
+
+def test_a_table_of_a_later_join_is_no_struct(streams: dict[str, hf.Stream]) -> None:
+    statement = (
+        "WITH x AS (SELECT k, ts, named_struct('v', v) AS z FROM a) SELECT x.k FROM x JOIN b y"
+        " ON x.k = y.k AND x.ts = y.ts JOIN b z ON x.k = z.k AND x.ts = z.ts WHERE z.v > 1"
+    )
+    joined = last_operator(statement, streams)
+    assert isinstance(joined, JoinedStream)
+    assert "Filter (v#" in joined.right.df._jdf.queryExecution().analyzed().toString()
+
+
+def test_columns_that_a_with_has_renamed_are_no_bounds(streams: dict[str, hf.Stream]) -> None:
+    statement = (
+        f"WITH c(k, s, e, n) AS {COUNTED} SELECT s, window_start, sum(n) AS n FROM"
+        " TUMBLE(TABLE c, DESCRIPTOR(e), INTERVAL '1' MINUTE) GROUP BY s, window_start, window_end"
+    )
+    grouped = last_operator(statement, streams)
+    assert isinstance(grouped, hf.WindowResultStream)
+    assert grouped.windows.keys == ("s",)
 
 
 def test_the_watermark_goes_with_its_column(streams: dict[str, hf.Stream]) -> None:

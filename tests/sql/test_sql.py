@@ -52,6 +52,14 @@ CASES = {
         " FROM bids GROUP BY auction",
         keys=("auction",),
     ),
+    "first_and_last": Case(
+        "SELECT auction, first(price) AS began, last(price) FILTER (WHERE bidder = 'ann') AS ended"
+        " FROM bids GROUP BY auction",
+        "SELECT auction, min_by(price, struct(ts, price)) AS began,"
+        " max_by(price, struct(ts, price)) FILTER (WHERE bidder = 'ann') AS ended"
+        " FROM bids GROUP BY auction",
+        keys=("auction",),
+    ),
     "having": Case(
         "SELECT bidder AS who, price DIV 10 AS tens, count(*) + 1 AS n FROM bids"
         " GROUP BY bidder, price DIV 10 HAVING count(*) >= 2 AND tens > 1",
@@ -217,7 +225,7 @@ def fill(bids: EpochSource, auctions: EpochSource) -> None:
 def folded(table: pa.Table, keys: tuple[str, ...] | None = None) -> Counter[str]:
     """What the changes come to."""
     if keys is not None or "change" in table.column_names:
-        table = hf.fold(table, key=keys)
+        table = hf.fold(table, key=keys, in_order=True)
     return Counter(line(row) for row in table.to_pylist())
 
 
@@ -238,7 +246,7 @@ def from_the_end(text: str) -> bool:
 
 
 # One pipeline each: what a quick look needs, and all the rest.
-QUICK = ("having", "tumble", "inner", "first")
+QUICK = ("having", "first_and_last", "tumble", "inner", "first")
 PIPELINES = [
     pytest.param(QUICK, id="quick"),
     pytest.param([name for name in CASES if name not in QUICK], id="rest", marks=pytest.mark.slow),

@@ -13,7 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.types import DataType
 
 from holdfast.errors import InputError
+from holdfast.spark.quiet import told_by_us
 from holdfast.spark.types import arrow_key_type, arrow_type
+from holdfast.types import quoted
 
 __all__ = ["Resolved", "Resolver"]
 
@@ -68,9 +70,10 @@ class Resolver:
         column: str | Column,
         to_arrow: Callable[[str, DataType], pa.DataType] = arrow_type,
     ) -> Resolved:
-        reference = _reference(column, self.columns)
         try:
-            frame = self._empty.select(reference)
+            with told_by_us():
+                reference = _reference(column, self.columns)
+                frame = self._empty.select(reference)
         except AnalysisException as error:
             raise self._unresolved(who, column, error) from None
         plan = frame._jdf.queryExecution().analyzed()
@@ -115,4 +118,4 @@ def _reference(column: str | Column, columns: list[str]) -> Column:
     if not isinstance(column, str):
         return column
     # A column whose name has dots in it goes before a field of a struct.
-    return F.col(f"`{column}`" if column in columns and "`" not in column else column)
+    return F.col(quoted(column) if column in columns else column)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from holdfast.spark.quiet import told_by_us
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["aggregates_rows", "is_builtin", "reading"]
 
-# What differs from one reading to the next: numbers of columns, and where bytes lie in memory.
-_OF_THE_MOMENT = re.compile(r'"exprId":\{[^}]*\}|#\d+|\[B@[0-9a-f]+')
+# What differs from one reading to the next: numbers of columns and of
+# the results of aggregates, and where bytes lie in memory.
+_OF_THE_MOMENT = re.compile(r'"(expr|result)Id":\{[^}]*\}|#\d+|\[B@[0-9a-f]+')
 
 
 def reading(session: SparkSession, statement: str) -> str:
@@ -19,7 +22,8 @@ def reading(session: SparkSession, statement: str) -> str:
 
     Raises what Spark raises if it can't read it.
     """
-    plan = session._jsparkSession.sessionState().sqlParser().parsePlan(statement)
+    with told_by_us():
+        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(statement)
     # Neither has all: the tree leaves out the end of a long list, the JSON some kinds of arguments.
     return _OF_THE_MOMENT.sub("", f"{plan.toString()}\n{plan.toJSON()}")
 

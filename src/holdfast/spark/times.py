@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.types import TimestampNTZType
 
@@ -18,7 +18,7 @@ from holdfast.types import quoted
 if TYPE_CHECKING:
     from holdfast.stream import Stream
 
-__all__ = ["Changing", "event_micros"]
+__all__ = ["Changing", "event_micros", "zone_offsets"]
 
 
 def event_micros(source: Stream) -> Column | None:
@@ -44,6 +44,17 @@ def _as_of_utc(local: Column) -> Column:
         utils.expression(local._jc), kind, zone
     )
     return Column(utils.column(cast))
+
+
+def zone_offsets(session: SparkSession) -> set[int]:
+    """How many seconds the session's time zone is ahead of UTC, or has been at any time since 1970."""
+    jvm = _jvm()
+    zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
+    rules = jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone).getRules()
+    changes = [each for each in rules.getTransitions() if each.toEpochSecond() > 0]
+    first = rules.getOffset(jvm.java.time.Instant.EPOCH)
+    later = [each.getOffsetAfter() for each in [*changes, *rules.getTransitionRules()]]
+    return {offset.getTotalSeconds() for offset in (first, *later)}
 
 
 class Changing:

@@ -145,7 +145,8 @@ def _refuse_distinct(name: str) -> None:
     if name == "COUNT":
         refuse(
             "count(DISTINCT ...)",
-            "say approx_count_distinct(x), or count the rows of SELECT DISTINCT in a subquery",
+            "say approx_count_distinct(x), or count(x) of the rows of SELECT DISTINCT in a subquery, "
+            "where nulls don't count either",
         )
     refuse(f"{name.lower()}(DISTINCT ...)", "aggregate a SELECT DISTINCT in a subquery")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, floor
+from typing import NamedTuple
 
 from sqlglot import exp
 
@@ -18,6 +19,16 @@ __all__ = ["Conditions", "Sides"]
 
 _COMPARISONS = (exp.EQ, exp.GTE, exp.LTE, exp.GT, exp.LT)
 _TURNED = {exp.GTE: exp.LTE, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.LT: exp.GT, exp.EQ: exp.EQ}
+_DAY_MS = 86_400_000
+
+
+class _Moment(NamedTuple):
+    """A side's event time and what is added to it."""
+
+    side: str
+    length: Fraction
+    slack_ms: int = 0
+    """How much longer or shorter that may be: Spark adds whole days as those of the time zone."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,16 @@ class Sides:
             column.replace(exp.column(exp.to_identifier(column.name[1:], quoted=True)))
         inner: exp.Expr = copy.this
         return inner.pop()
+
+    def unlike_days_ms(self, side: str) -> int:
+        """How far from 24 hours a day may be where Spark adds one to the time of a side."""
+        from holdfast.spark.times import zone_offsets
+
+        relation = self.left if side == "l" else self.right
+        if _time_type(relation) == "timestamp_ntz":
+            return 0
+        offsets = zone_offsets(relation.stream.df.sparkSession)
+        return (max(offsets) - min(offsets)) * 1000
 
     def time_side(self, node: exp.Expr) -> str | None:
         """The side whose event time a column is."""
@@ -97,6 +118,13 @@ class Conditions:
         else:
             self.behind.append(condition)
 
+    def add_equal(self, ours: str, theirs: str) -> None:
+        """Add a column of USING: what it is called on both sides."""
+        left, right = (exp.column(exp.to_identifier(name)) for name in (f"l{ours}", f"r{theirs}"))
+        node = exp.EQ(this=left, expression=right)
+        if not self._is_bound(node, node):
+            self._is_key(node)
+
     def _is_key(self, node: exp.Binary) -> bool:
         pair = (node.this, node.expression)
         sides = [self.sides.of(each) for each in pair]
@@ -121,13 +149,20 @@ class Conditions:
     def _is_bound(self, node: exp.Binary, condition: exp.Expr) -> bool:
         """``right time - left time`` compared with a length, however it was written."""
         first, second = self._moment(node.this), self._moment(node.expression)
-        if first is None or second is None or first[0] == second[0]:
+        if first is None or second is None or first.side == second.side:
             return False
         kind: type[exp.Binary] = type(node)
-        length = second[1] - first[1]
-        if first[0] == "l":
+        length, slack = second.length - first.length, first.slack_ms + second.slack_ms
+        if first.side == "l":
             kind, length = _TURNED[kind], -length
-        loose = kind in (exp.GT, exp.LT) or length.denominator != 1
+        loose = kind in (exp.GT, exp.LT) or length.denominator != 1 or slack > 0
+        if slack and self.exact:
+            refuse(
+                f"the bound {text_of(condition)} in ON of this join",
+                "a day of the session's time zone may have 23 or 25 hours, and only inner joins can "
+                "have such bounds: for 24 hours of any day add parts of one, as in ts + INTERVAL '12' "
+                "HOUR + INTERVAL '12' HOUR",
+            )
         if loose and self.exact:
             refuse(
                 f"the bound {text_of(condition)} in ON of this join",
@@ -138,21 +173,20 @@ class Conditions:
             # The bounds of the operator are wider than that: what is too much goes behind it.
             self.behind.append(condition)
         if kind in (exp.GTE, exp.GT, exp.EQ):
-            low = floor(length)
+            low = floor(length) - slack
             self.lower = low if self.lower is None else max(self.lower, low)
         if kind in (exp.LTE, exp.LT, exp.EQ):
-            high = ceil(length)
+            high = ceil(length) + slack
             self.upper = high if self.upper is None else min(self.upper, high)
-        self.same_time |= kind is exp.EQ and not length
+        self.same_time |= kind is exp.EQ and not length and not slack
         return True
 
-    def _moment(self, node: exp.Expr) -> tuple[str, Fraction] | None:
-        """A side's event time and what is added to it."""
+    def _moment(self, node: exp.Expr) -> _Moment | None:
         if isinstance(node, exp.Paren):
             return self._moment(node.this)
         side = self.sides.time_side(node)
         if side is not None:
-            return side, Fraction(0)
+            return _Moment(side, Fraction(0))
         if not isinstance(node, exp.Add | exp.Sub):
             return None
         length, base = node.expression, self._moment(node.this)
@@ -161,14 +195,16 @@ class Conditions:
         if base is None or any(columns_in(length)) or length.find(exp.Interval) is None:
             return None
         plus = interval_ms(length)
-        return base[0], base[1] + (plus if isinstance(node, exp.Add) else -plus)
+        more = self.sides.unlike_days_ms(base.side) if abs(plus) >= _DAY_MS else 0
+        total = base.length + (plus if isinstance(node, exp.Add) else -plus)
+        return _Moment(base.side, total, base.slack_ms + more)
 
     def checked_bounds(self) -> tuple[int, int]:
         """The bounds, which there must be."""
         left, right = self.sides.left, self.sides.right
         for side, relation in (("left", left), ("right", right)):
             if relation.time is None:
-                of_windows = relation.windows is not None and relation.windows.end is None
+                of_windows = relation.windows is not None and not relation.windows.ends
                 hint = (
                     "select window_end in the subquery, too: it is the time of its rows"
                     if of_windows
@@ -176,16 +212,38 @@ class Conditions:
                     "column in subqueries"
                 )
                 raise InputError(f"SQL: the {side} side of the join has no watermark", hint=hint)
+        _check_zones(left, right)
         if self.lower is None or self.upper is None:
             missing = "time bound" if self.lower is self.upper else "second time bound"
-            refuse(f"a join without a {missing}", _how_to_bound(left, right))
+            hint = _how_to_bound(left, right)
+            if not self.keys and not self.same_time:
+                hint += "; and rows that belong together have equal columns, such as AND a.k = b.k"
+            refuse(f"a join without a {missing}", hint)
         return self.lower, self.upper
+
+
+def _time_type(relation: Relation) -> str:
+    return relation.stream.df.schema[relation.time or ""].dataType.simpleString()
+
+
+def _check_zones(left: Relation, right: Relation) -> None:
+    """Raise if the times of both sides are as far apart as Spark says only where the zone is UTC."""
+    from holdfast.spark.times import zone_offsets
+
+    kinds = _time_type(left), _time_type(right)
+    if kinds[0] != kinds[1] and zone_offsets(left.stream.df.sparkSession) != {0}:
+        raise InputError(
+            f"SQL: a join by times that are {kinds[0]} and {kinds[1]}, which Spark compares by the "
+            "session's time zone",
+            hint="give both streams times of one type before: stream.with_column('ts', "
+            "F.col('ts').cast('timestamp')).with_watermark('ts', ...)",
+        )
 
 
 def _how_to_bound(left: Relation, right: Relation) -> str:
     """Without a length that could be taken over: only who knows the rows knows which is right."""
-    ours, theirs = _spoken(left), _spoken(right)
-    if left.windows is not None and right.windows is not None:
+    ours, theirs = left.spoken_time, right.spoken_time
+    if all(r.windows is not None and r.time in r.windows.ends for r in (left, right)):
         return f"to pair results of the same window add: AND {theirs} = {ours}"
     return (
         f"say how far apart in time rows that belong together can be, as in: AND {theirs} BETWEEN "
@@ -197,14 +255,7 @@ def _how_to_bound(left: Relation, right: Relation) -> str:
 def _length_from(relation: Relation, node: exp.Expr) -> int | None:
     """How long windows are whose start a column is and whose end is the time of the rows."""
     windows = relation.windows
-    if windows is None or windows.start is None or windows.end != relation.time:
+    if windows is None or relation.time not in windows.ends:
         return None
-    is_start = isinstance(node, exp.Column) and node.name == windows.start
+    is_start = isinstance(node, exp.Column) and node.name in windows.starts
     return windows.size_ms if is_start else None
-
-
-def _spoken(relation: Relation) -> str:
-    known = next((k for k in relation.names if k.column == relation.time), None)
-    if known is None:
-        return str(relation.time)
-    return known.name if known.table is None else f"{known.table}.{known.name}"

@@ -8,9 +8,10 @@ from sqlglot import exp, parse
 from sqlglot.errors import SqlglotError
 
 from holdfast.errors import InputError
-from holdfast.sql.grammar import WINDOW_TABLES, WORDS, StreamSql, Units
+from holdfast.sql.grammar import TIMES, WINDOW_TABLES, WORDS, StreamSql, Units
 
 __all__ = [
+    "TIMES",
     "WINDOW_TABLES",
     "WORDS",
     "bracketed",

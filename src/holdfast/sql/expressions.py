@@ -101,7 +101,7 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
     """The conditions that a condition is made of by AND."""
     if node is None:
         return []
-    if isinstance(node, exp.Paren) and isinstance(node.this, exp.And | exp.Paren):
+    if isinstance(node, exp.Paren) and isinstance(node.this, exp.And | exp.Between | exp.Paren):
         return conjuncts(node.this)
     if isinstance(node, exp.And):
         return [*conjuncts(node.left), *conjuncts(node.right)]
@@ -138,7 +138,7 @@ def interval_ms(node: exp.Expr) -> Fraction:
         )
     try:
         return Fraction(value.name) * scale
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         raise InputError(
             f"SQL: {text_of(node)} is no length of time", hint="write INTERVAL '10' SECOND"
         ) from None

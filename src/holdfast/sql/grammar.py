@@ -13,11 +13,13 @@ from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["WINDOW_TABLES", "WORDS", "StreamSql", "Units"]
+__all__ = ["TIMES", "WINDOW_TABLES", "WORDS", "StreamSql", "Units"]
 
 WINDOW_TABLES = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
 WORDS = "words"
 """Where the words in the parentheses of a window table are in the statement: a key of its meta."""
+TIMES = "times"
+"""Where its arguments behind the table are: Spark can read those."""
 # Functions with words between their arguments.
 _WORDED = ("EXTRACT", "TRIM", "POSITION", "SUBSTRING", "SUBSTR", "OVERLAY")
 _BITS = (
@@ -70,6 +72,8 @@ class _Tokenizer(Spark.Tokenizer):
 
 
 class _Generator(SparkGenerator):
+    # A WITH stays where it was written.
+    EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
     TRANSFORMS: ClassVar[dict[Any, Any]] = {
         **SparkGenerator.TRANSFORMS,
         _Worded: lambda self, node: f"{self.normalize_func(node.name)}({self._worded(node)})",
@@ -241,8 +245,10 @@ class _Parser(SparkParser):
             return exp.Anonymous(this=name, expressions=self._parse_function_args())
         first = exp.Window(this=self._parse_cut_table(), partition_by=self._parse_cut_keys())
         self._match(TokenType.COMMA)
+        rest = self._curr.start
         call = exp.Anonymous(this=name, expressions=[first, *self._parse_function_args()])
         call.meta[WORDS] = (begin, self._curr.start)
+        call.meta[TIMES] = (rest, self._curr.start)
         return call
 
     def _parse_cut_table(self) -> exp.Expr | None:

@@ -11,26 +11,26 @@ from holdfast.errors import InputError
 from holdfast.operators.window.spec import (
     WINDOW_END,
     WINDOW_START,
-    SessionGap,
     Sliding,
     Tumbling,
+    WindowSpec,
 )
 from holdfast.sql.aggregates import Inputs, aggregate_of, is_aggregate
+from holdfast.sql.bounds import Windows, cut_into
 from holdfast.sql.dialect import name_of, text_of
 from holdfast.sql.expressions import resolved, whole_number
-from holdfast.sql.refuse import check_arguments, check_scalar, refuse
+from holdfast.sql.refuse import check_arguments, check_scalar, check_ungrouped, refuse
 from holdfast.sql.relation import (
     Cut,
     Known,
     Relation,
-    Windows,
     changes_of,
     filtered,
     free_name,
     must_append,
     projected,
 )
-from holdfast.sql.timing import grouped_window, window_part
+from holdfast.sql.timing import bounds_in, grouped_window, refuse_bound, window_part
 from holdfast.types import quoted
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class _Grouping:
         # Everything from here on is over the columns of the stream.
         columns = [*relation.stream.df.columns, *_bounds(relation)]
         self.relation = replace(relation, names=tuple(Known(None, c, c) for c in columns))
+        self.time = relation.spoken_time
         self.inputs = Inputs(relation.time)
         self.keys: dict[str, str] = {}
         self.bounds: dict[str, str] = {}
@@ -105,68 +106,85 @@ class _Grouping:
         if relation.cut is not None:
             self.bounds = {quoted(bound): bound for bound in (WINDOW_START, WINDOW_END)}
         nodes = [resolved(each, relation) for each in _group_nodes(select, relation)]
-        bound = [node for node in nodes if self._is_bound(node)]
+        bound = [node for node in nodes if self._is_cut(node)]
+        if self.cut is None:
+            bound = self._use_windows_of_rows(nodes)
         for node in nodes:
             if node not in bound:
-                self._check_no_bound(node)
+                if self.cut is None:
+                    self._check_no_bound(node, nodes)
                 self._key(node, items)
         self._check_cut(bound)
 
-    def _is_bound(self, node: exp.Expr) -> bool:
-        """Whether to group by this is to group by windows."""
+    def _is_cut(self, node: exp.Expr) -> bool:
+        """Whether it cuts rows into windows, or is a bound of those that FROM cuts them into."""
         cut = grouped_window(node, self.relation)
-        if cut is not None:
-            if self.cut is not None:
-                raise InputError("SQL: two windows in one GROUP BY", hint="use one, or group twice")
-            self.cut = cut
-            return True
-        return text_of(node) in self.bounds or self._is_bound_of_rows(node)
+        if cut is None:
+            return text_of(node) in self.bounds
+        if self.cut is not None:
+            raise InputError("SQL: two windows in one GROUP BY", hint="use one, or group twice")
+        self.cut = cut
+        return True
 
-    def _is_bound_of_rows(self, node: exp.Expr) -> bool:
-        """Whether it is a bound of windows that the rows are already in, or are results of."""
+    def _use_windows_of_rows(self, nodes: list[exp.Expr]) -> list[exp.Expr]:
+        """Those of the nodes that are bounds of windows that rows are already in, or are results of."""
         mark, windows = self.relation.stream.watermark, self.relation.windows
-        if mark is None or windows is None or text_of(node) not in windows.columns:
-            return False
-        spec = windows.spec
-        if mark.is_end and windows.end == mark.column and isinstance(spec, Tumbling | Sliding):
+        if mark is None or windows is None:
+            return []
+        spec, columns = windows.spec, windows.columns
+        bound = [node for node in nodes if text_of(node) in columns]
+        if not bound:
+            return []
+        if mark.is_end and mark.column in windows.ends and isinstance(spec, Tumbling | Sliding):
             # Results are of the moment before their end: between two ends there is no other.
             offset = (spec.offset_ms + spec.size_ms) % spec.slide_ms
             self.cut, self.again = Cut(Tumbling(spec.slide_ms, offset)), True
-        elif quoted(mark.column) not in windows.columns and isinstance(spec, Tumbling):
+        elif mark.column in windows.times and isinstance(spec, Tumbling):
             # Rows that were put into windows by their time, which they still have: each into one.
             self.cut = Cut(spec)
         else:
-            return False
-        self.bounds = windows.columns
-        return True
+            return []
+        self.bounds = columns
+        return bound
 
-    def _check_no_bound(self, node: exp.Expr) -> None:
+    def _check_no_bound(self, node: exp.Expr, nodes: list[exp.Expr]) -> None:
         """Raise for a bound by which windows can't be told: groups would be kept for ever."""
-        mark, windows = self.relation.stream.watermark, self.relation.windows
-        text = text_of(node)
-        if windows is None or text not in windows.columns:
-            if mark is not None and mark.is_end and text == quoted(mark.column):
-                refuse(
-                    f"GROUP BY {mark.column} of rows whose windows are not known",
-                    "group results of windows before other steps; or say GROUP BY "
-                    f"TUMBLE({mark.column}, INTERVAL ...) with how far apart the windows' ends are: "
-                    "their length if they are tumbling, their slide if they are sliding. An offset of "
-                    "theirs has to be said, too, plus their length if they are sliding",
-                )
+        mark, windows = self.relation.stream.watermark, self.relation.windows or Windows(None)
+        is_end = mark is not None and (mark.is_end or mark.column in windows.ends)
+        bounds = windows.bounds | ({mark.column} if mark is not None and is_end else set())
+        if text_of(node) not in map(quoted, bounds):
             return
-        name = node.name
-        if isinstance(windows.spec, SessionGap):
-            hint = "sessions of different keys have bounds of their own: group by another column"
-        elif mark is None or windows.end is None:
+        if mark is None:
             hint = (
                 f"select {WINDOW_END} in the subquery, too, and if it has no GROUP BY the column "
-                "with the time: else nobody knows when a window is complete"
+                "with the time, in UNION ALL as the same column of both sides: else nobody knows when "
+                "a window is complete. The results of a FULL JOIN have no time"
             )
-        elif mark.column == windows.end:
-            hint = "group by the window in a subquery, before rows are joined or numbered"
+        elif is_end:
+            hint = self._how_to_end(mark.column, windows, nodes)
+        elif node.name in windows.others:
+            hint = (
+                f"group by a window, too, as in GROUP BY ..., TUMBLE({self.time}, INTERVAL '1' HOUR): "
+                "there is a result for each of its windows then"
+            )
         else:
             hint = "say GROUP BY in the SELECT that has the windows in FROM"
-        refuse(f"GROUP BY {name}, which is a bound of windows, of these rows", hint)
+        refuse(f"GROUP BY {node.name}, which is a bound of windows, of these rows", hint)
+
+    def _how_to_end(self, end: str, windows: Windows, nodes: list[exp.Expr]) -> str:
+        """Rows that have the end of their windows: with it in GROUP BY, any window is a wider one."""
+        grouped = {text_of(node) for node in nodes}
+        # A step may have made the time anew: then it is no end of the windows that are known.
+        told = windows.telling if end in windows.ends else set()
+        call = f"TUMBLE({self.time}, INTERVAL '1' SECOND)"
+        if grouped & set(map(quoted, {*told, end})):
+            return (
+                f"add {call} to GROUP BY: groups stay the same, and it says when they are complete"
+            )
+        return (
+            f"add {self.time} and {call} to GROUP BY: there is a result for each end of a window then, "
+            "which says when it is complete"
+        )
 
     def _check_cut(self, bound: list[exp.Expr]) -> None:
         if self.cut is None:
@@ -190,7 +208,13 @@ class _Grouping:
         if text in self.keys:
             return
         wanted = next((item.name for item in items if text_of(item.node) == text), "_key")
-        self.keys[text] = self.inputs.add(node, wanted)
+        if self.cut is not None and node.name.lower() in (WINDOW_START, WINDOW_END):
+            # The windows' own bounds are called so.
+            name = free_name(f"_{node.name}", set(self.relation.stream.df.columns))
+            self.inputs.items[name] = text
+            self.keys[text] = name
+        else:
+            self.keys[text] = self.inputs.add(node, wanted)
 
     def over_groups(self, node: exp.Expr, name: str | None) -> exp.Expr:
         """An expression of SELECT or HAVING over the columns that the operator puts out."""
@@ -217,6 +241,9 @@ class _Grouping:
             part = window_part(node, self.relation, self.cut)
             if part is not None:
                 return part
+        check_ungrouped(node, "SELECT")
+        if isinstance(node, exp.Any) and not isinstance(node.parent, exp.Like | exp.ILike):
+            check_scalar(node, "SELECT")  # It looks like an aggregate, and is read as none.
         if is_aggregate(node):
             return self._aggregate(node, text, name)
         if isinstance(node, exp.Column):
@@ -242,6 +269,8 @@ class _Grouping:
 
     def _aggregate(self, node: exp.Expr, text: str, name: str | None) -> str:
         if text not in self.calls:
+            if self.cut is not None and (bounds := bounds_in(node, self.relation)):
+                refuse_bound(bounds[0], "an aggregate", self.cut)
             taken = {*self.keys.values(), *self.aggregates, WINDOW_START, WINDOW_END, _ALL}
             column = free_name(name or f"_{(name_of(_bare(node)) or 'value').lower()}", taken)
             self.aggregates[column] = aggregate_of(node, self.inputs)
@@ -255,13 +284,13 @@ class _Grouping:
         keys = list(self.keys.values())
         if self.cut is not None:
             self.inputs.add_time()
-            return self._in_windows(keys, self.aggregates or {_COUNT: count()})
-        if not keys:
-            keys = [self.inputs.add(exp.Literal.number(1), _ALL)]
+            return self._in_windows(keys, self.aggregates or {free_name(_COUNT, keys): count()})
+        constant = () if keys else (self.inputs.add(exp.Literal.number(1), _ALL),)
         stream = projected(self.relation.stream, self.inputs.projection)
-        keyed = stream.key_by(*keys)
+        keyed = stream.key_by(*keys, *constant)
         if self.aggregates:
-            return _results(keyed.aggregate(**self.aggregates), None)
+            result = keyed.aggregate(**self.aggregates)
+            return _results(replace(result, constant=constant), None)
         return _results(keyed.drop_duplicates(), None)
 
     def _in_windows(self, keys: list[str], aggregates: dict[str, Aggregate]) -> Relation:
@@ -272,24 +301,46 @@ class _Grouping:
         else:
             windows = stream.window(self.cut.spec)
         result = windows.aggregate(**aggregates)
-        if not self.again:
-            return _results(result, Windows(self.cut.spec, WINDOW_START, WINDOW_END))
-        assert self.relation.windows is not None
-        return _as_before(result, self.relation.windows)
+        before = self.relation.windows
+        spec = before.spec if self.again and before is not None else self.cut.spec
+        assert spec is not None
+        kept = self._bounds_among_keys(before)
+        relation = _results(result, cut_into(spec, kept, keys))
+        return _as_before(relation, spec) if self.again else relation
+
+    def _bounds_among_keys(self, before: Windows | None) -> Windows | None:
+        """Bounds of windows that rows were in, by which they are grouped besides."""
+        if before is None:
+            return None
+        names = {
+            bound: [self.keys[quoted(bound)]]
+            for bound in before.bounds
+            if quoted(bound) in self.keys
+        }
+        return before.called(names)
 
 
-def _as_before(result: ResultStream, windows: Windows) -> Relation:
+def _as_before(relation: Relation, spec: WindowSpec) -> Relation:
     """Results of results: their windows are those of the rows they were made of."""
-    kept = Windows(windows.spec, WINDOW_START, WINDOW_END)
-    relation = _results(result, kept)
-    if not isinstance(windows.spec, Sliding):
+    if not isinstance(spec, Sliding):
         return relation
-    start = f"{quoted(WINDOW_END)} - INTERVAL '{windows.spec.size_ms / 1000:.3f}' SECOND"
+    start = _before(relation, spec.size_ms)
     items = [
         (start if name == WINDOW_START else quoted(name), name)
         for name in relation.stream.df.columns
     ]
     return replace(relation, stream=projected(relation.stream, items))
+
+
+def _before(relation: Relation, size_ms: int) -> str:
+    """The time so much before the end of a window, which has that length in every time zone."""
+    from pyspark.sql.types import TimestampNTZType
+
+    end = quoted(WINDOW_END)
+    if isinstance(relation.stream.df.schema[WINDOW_END].dataType, TimestampNTZType):
+        return f"{end} - INTERVAL '{size_ms / 1000:.3f}' SECOND"
+    # An INTERVAL of whole days is one of the days of the session's zone, some of which have 23 hours.
+    return f"timestamp_micros(unix_micros({end}) - {size_ms * 1000})"
 
 
 def _results(result: ResultStream, windows: Windows | None) -> Relation:
@@ -320,7 +371,9 @@ def _group_nodes(select: exp.Select, relation: Relation) -> list[exp.Expr]:
         while isinstance(node, exp.Paren):
             node = node.this
         position = whole_number(node)
-        if isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube | exp.Tuple):
+        if isinstance(node, exp.Tuple):
+            refuse(f"GROUP BY {text_of(node)}", "leave out the parentheses")
+        if isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube):
             refuse(text_of(node), "write a statement for each set of columns and UNION ALL")
         if position is not None:
             node = _at(select, position)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from sqlglot import exp
 
 from holdfast.errors import InputError
+from holdfast.sql.bounds import Windows, of_join
 from holdfast.sql.conditions import Conditions, Sides
 from holdfast.sql.dialect import text_of
 from holdfast.sql.expressions import conjuncts
@@ -15,7 +16,6 @@ from holdfast.sql.refuse import check_arguments, refuse
 from holdfast.sql.relation import (
     Known,
     Relation,
-    Windows,
     filtered,
     free_name,
     must_append,
@@ -67,10 +67,12 @@ def join(
     node: exp.Join,
     where: list[exp.Expr],
     needed: set[str] | None,
+    later: set[str],
 ) -> Relation:
     """Join two relations. ``where`` are conditions of WHERE that may be used up, and then are.
 
-    ``needed`` are the names of columns that the statement uses, None if it uses all.
+    ``needed`` are the names of columns that the statement uses, None if it uses all; ``later`` those
+    of the tables that are joined behind.
     """
     how = how_of(node)
     for relation in (left, right):
@@ -83,11 +85,11 @@ def join(
     _check_names(left, right)
     conditions = Conditions(Sides(left, right), exact=how != "inner", optional=_OPTIONAL.get(how))
     for name in (using := [each.name for each in node.args.get("using") or ()]):
-        conditions.keys.append((_column(left, name), _column(right, name)))
+        conditions.add_equal(left.find([name])[0].column, right.find([name])[0].column)
     for condition in conjuncts(node.args.get("on")):
         conditions.add(condition)
     if how == "inner":
-        _use_up(where, conditions)
+        _use_up(where, conditions, later)
     bounds = conditions.checked_bounds()
     if conditions.same_time and not conditions.keys:
         conditions.keys.append((_column_of(left.time), _column_of(right.time)))
@@ -102,14 +104,16 @@ def join(
     return joined
 
 
-def _use_up(where: list[exp.Expr], conditions: Conditions) -> None:
+def _use_up(where: list[exp.Expr], conditions: Conditions, later: set[str]) -> None:
     """Inner joins may have their conditions in WHERE: those that both sides can answer."""
     known = {known.name.lower() for known in conditions.sides.both.names}
     tables = {(k.table or "").lower() for k in conditions.sides.both.names}
     for condition in list(where):
         columns = list(condition.find_all(exp.Column))
+        # What is a table of a later join is no struct of these, though one may be called so.
         answered = all(
-            column.table.lower() in tables or column.parts[0].name.lower() in known
+            column.table.lower() in tables
+            or column.parts[0].name.lower() in (known - later if column.table else known)
             for column in columns
         )
         if columns and answered and condition.find(exp.Query, exp.Window) is None:
@@ -124,10 +128,6 @@ def _check_names(left: Relation, right: Relation) -> None:
             f"SQL: two sides of a join are both called {table or 'nothing'!r}",
             hint="give each a name of its own: FROM a AS x JOIN b AS y",
         )
-
-
-def _column(relation: Relation, name: str) -> exp.Expr:
-    return _column_of(relation.find([name])[0].column)
 
 
 def _column_of(name: str | None) -> exp.Expr:
@@ -169,13 +169,15 @@ class _Join:
         return Relation(joined.rows, tuple(self._names()), windows=self._windows())
 
     def _windows(self) -> Windows | None:
-        """The windows of the rows whose time the results have."""
-        windows = (self.right if self.how == "right" else self.left).windows
-        if windows is None:
-            return None
-        kept = self.moved if self.how == "right" else {name: name for _, name in self.ours}
-        start, end = (kept.get(name or "") for name in (windows.start, windows.end))
-        return Windows(windows.spec, start, end)
+        """The windows of both sides, first of the one whose time the results have."""
+        left, right = self.left.windows, self.right.windows
+        left = left and left.among(name for _, name in self.ours)
+        only_left = self.how in ("semi", "anti")
+        moved = {} if only_left else {old: [name] for old, name in self.moved.items()}
+        right = right and right.called(moved)
+        found = of_join(right, left) if self.how == "right" else of_join(left, right)
+        # Of a full join either side may be missing.
+        return found.unknown() if found is not None and self.how == "full" else found
 
     def _kept(self, relation: Relation) -> list[str]:
         """The columns of a side that are used, and its time."""
@@ -228,7 +230,7 @@ class _Join:
             self.theirs.append((quoted(column), name))
 
     def _names(self) -> list[Known]:
-        once = {name.lower() for name in self.using}
+        once = [name.lower() for name in self.using]
         kept = {name for _, name in self.ours}
         ours = [known for known in self.left.names if known.column in kept]
         theirs = [
@@ -236,20 +238,23 @@ class _Join:
             for known in self.right.names
             if known.column in self.moved
         ]
-        if self.how in ("semi", "anti"):
-            return ours
         if once and self.how == "full":
             refuse("USING in a full join", "say ON a.k = b.k, and coalesce(a.k, b.k)")
-        if self.how == "right":
-            return [k for k in ours if k.name.lower() not in once] + theirs
-        return ours + [k for k in theirs if k.name.lower() not in once]
+        given = theirs if self.how == "right" else ours
+        # Columns of USING come first, as Spark has them.
+        first = [k for name in once for k in given if k.name.lower() == name]
+        rest = ours if self.how in ("semi", "anti") else ours + theirs
+        return first + [k for k in rest if k.name.lower() not in once]
 
 
 def _type(stream: Stream, text: str) -> str:
     from pyspark.errors import PySparkException
 
+    from holdfast.spark.quiet import told_by_us
+
     try:
-        return str(stream.df.selectExpr(text).schema[0].dataType.simpleString())
+        with told_by_us():
+            return str(stream.df.selectExpr(text).schema[0].dataType.simpleString())
     except PySparkException as error:
         words = str(error).split("\n\n")[0]
         raise InputError(f"SQL: Spark can't read {text}: {words}") from None

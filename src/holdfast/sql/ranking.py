@@ -9,6 +9,7 @@ from sqlglot import exp
 from holdfast.errors import InputError
 from holdfast.operators.window.spec import WINDOW_END
 from holdfast.sql.aggregates import Inputs
+from holdfast.sql.bounds import Windows
 from holdfast.sql.dialect import name_of, text_of
 from holdfast.sql.expressions import columns_in, whole_number
 from holdfast.sql.grouping import Item
@@ -17,7 +18,6 @@ from holdfast.sql.relation import (
     Known,
     Rank,
     Relation,
-    Windows,
     changes_of,
     must_append,
     projected,
@@ -72,17 +72,25 @@ def ranked(relation: Relation, items: list[Item], windows: Windows | None) -> Re
 
 def _end(relation: Relation, parts: set[str], inputs: Inputs) -> str | None:
     """The column with the end of the windows, if rows are numbered in each window."""
-    windows = relation.windows
-    if windows is None or not parts & set(windows.columns):
+    mark, windows = relation.stream.watermark, relation.windows or Windows(None)
+    ends = windows.ends | ({mark.column} if mark is not None and mark.is_end else set())
+    if not parts & set(map(quoted, windows.bounds | ends)):
         return None
-    if windows.end is not None and (quoted(windows.end) in parts or windows.size_ms is not None):
-        # The start of windows that are all of one length says as much.
-        return inputs.add(exp.column(exp.to_identifier(windows.end, quoted=True)), windows.end)
-    return refuse(
-        "PARTITION BY the start of windows without their end",
-        f"select {WINDOW_END} in the subquery, too, and add it to PARTITION BY: without it nobody "
-        "knows when a window is complete",
-    )
+    # The time may be an end that a step has made anew: only a part that is the time tells it then.
+    told = windows.ends if parts & set(map(quoted, windows.telling)) else ends
+    if mark is not None and parts & set(map(quoted, windows.telling | ends)):
+        end = mark.column if mark.column in told else min(told)
+        return inputs.add(exp.column(exp.to_identifier(end, quoted=True)), end)
+    if mark is not None and ends:
+        end = relation.spoken_time if mark.column in ends else min(ends)
+        hint = f"add {end} to PARTITION BY: rows of windows that end apart are numbered apart then"
+    else:
+        hint = (
+            f"select {WINDOW_END} in the subquery, too, and if it has no GROUP BY the column with the "
+            f"time, and add {WINDOW_END} to PARTITION BY: else nobody knows when a window is complete. "
+            "The results of a FULL JOIN have no time"
+        )
+    return refuse("PARTITION BY bounds of windows that don't say when these end", hint)
 
 
 def _added(inputs: Inputs, node: exp.Expr, where: str) -> str:
@@ -107,19 +115,17 @@ def bounded(
     """The first rows of each key, by the condition on their number, and the other conditions."""
     rank = relation.rank
     assert rank is not None
-    found = [(each, n) for each in where if (n := _bound(each, rank.name)) is not None]
+    name = relation.spoken_rank
+    found = [(each, n) for each in where if (n := _bound(each, relation)) is not None]
     if not found:
-        refuse(
-            f"ROW_NUMBER() without a bound, as {rank.name!r},",
-            f"say WHERE {rank.name} <= 10 around it",
-        )
+        refuse(f"ROW_NUMBER() without a bound, as {name!r},", f"say WHERE {name} <= n around it")
     condition, n = min(found, key=lambda pair: pair[1])
     if n < 1:
         raise InputError(f"SQL: {text_of(condition)} is true for no row")
     rest = [each for each in where if each is not condition]
     if isinstance(condition, exp.EQ) and n > 1:
         rest.append(condition)
-    used = _uses(select, rest, rank.name)
+    used = _uses(select, rest, name)
     keyed = relation.stream.key_by(*rank.keys)
     order = [(name, "desc" if down else "asc") for name, down in rank.order]
     named = rank.name if used else None
@@ -138,7 +144,7 @@ def bounded(
     ), rest
 
 
-def _bound(node: exp.Expr, rank: str) -> int | None:
+def _bound(node: exp.Expr, relation: Relation) -> int | None:
     """The n of ``rn <= n``, ``rn < n + 1`` and ``rn = n``."""
     while isinstance(node, exp.Paren):
         node = node.this
@@ -151,8 +157,11 @@ def _bound(node: exp.Expr, rank: str) -> int | None:
     if swapped:
         left, right = right, left
     n = whole_number(right)
-    if n is None or not isinstance(left, exp.Column) or left.name.lower() != rank.lower():
+    if n is None or not isinstance(left, exp.Column):
         return None
+    known, fields = relation.find([part.name for part in left.parts])
+    if fields or relation.rank is None or known.column != relation.rank.name:
+        return None  # A field of a struct may have the number's name.
     return n - 1 if isinstance(node, exp.LT | exp.GT) else n
 
 

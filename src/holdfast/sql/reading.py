@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from holdfast.errors import InputError
-from holdfast.sql.dialect import WORDS, bracketed, text_of, written
+from holdfast.sql.dialect import TIMES, WORDS, bracketed, text_of, written
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -35,6 +35,28 @@ def check_reading(statement: str, tree: exp.Expr, session: SparkSession) -> None
         raise _unreadable(error) from None
     if not _same(theirs, bracketed(tree), session):
         raise _misread(tree, session)
+    for call in tree.find_all(exp.Anonymous):
+        if TIMES in call.meta:
+            begin, end = call.meta[TIMES]
+            ours = ", ".join(map(bracketed, call.expressions[1:]))
+            _check_times(statement[begin:end], ours, session)
+
+
+def _check_times(words: str, ours: str, session: SparkSession) -> None:
+    """Raise unless Spark reads what stands in a window table behind the table as it is understood."""
+    from pyspark.errors import PySparkException
+
+    from holdfast.spark.sqlparser import reading
+
+    try:
+        theirs = reading(session, f"SELECT f({words})")
+    except PySparkException as error:
+        raise _unreadable(error) from None
+    if not _same(theirs, f"SELECT f({ours})", session):
+        raise InputError(
+            f"SQL: Spark reads {words} otherwise than it is understood here, which is: {ours}",
+            hint="write INTERVAL '10' SECOND",
+        )
 
 
 def _same(theirs: str, ours: str, session: SparkSession) -> bool:

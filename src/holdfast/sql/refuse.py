@@ -17,6 +17,7 @@ __all__ = [
     "GENERATORS",
     "check_arguments",
     "check_scalar",
+    "check_ungrouped",
     "check_windows",
     "refuse",
 ]
@@ -132,11 +133,22 @@ def _check_function(node: exp.Expr, where: str) -> None:
     if name == "IDENTIFIER":
         refuse("IDENTIFIER(...)", "name the column")
     check_windows(node)
-    if name in _WINDOWS:
-        refuse(
-            f"{name} in {where}",
-            f"say GROUP BY TUMBLE(ts, INTERVAL '10' SECOND), and the same times in {name}",
-        )
+    check_ungrouped(node, where)
+
+
+def check_ungrouped(node: exp.Expr, where: str) -> None:
+    """Raise if it is a call of windows that GROUP BY doesn't have."""
+    name = name_of(node)
+    if name not in _WINDOWS:
+        return
+    kind = name if name in WINDOW_TABLES else name.rpartition("_")[0]
+    if kind not in WINDOW_TABLES:
+        refuse(f"{name} in {where}", "windows are GROUP BY TUMBLE(...), HOP(...) or SESSION(...)")
+    ours = ", ".join(map(text_of, node.expressions)) or "..."
+    refuse(
+        f"{name} in {where}",
+        f"say GROUP BY {kind}({ours}), and in SELECT {kind}_START and {kind}_END with the same arguments",
+    )
 
 
 def check_windows(node: exp.Expr) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.changes import Kind
 from holdfast.errors import InputError
-from holdfast.operators.window.spec import (
-    WINDOW_END,
-    WINDOW_START,
-    Sliding,
-    Tumbling,
-    WindowSpec,
-)
+from holdfast.operators.window.spec import CHANGE, WindowSpec
+from holdfast.sql.bounds import Spread, Windows, timed, windows_of
 from holdfast.sql.refuse import refuse
 from holdfast.stream import Branch, Output, ResultStream, Rows, Stream
 from holdfast.types import quoted
@@ -27,7 +23,6 @@ __all__ = [
     "Known",
     "Rank",
     "Relation",
-    "Windows",
     "changes_of",
     "filtered",
     "free_name",
@@ -45,27 +40,6 @@ class Known:
     name: str
     column: str
     """What it is called in the stream."""
-
-
-@dataclass(frozen=True)
-class Windows:
-    """The windows that rows are results of, or were put into."""
-
-    spec: WindowSpec
-    start: str | None
-    end: str | None
-    """The columns with their bounds."""
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The columns that there are, quoted, and which bound each has."""
-        bounds = ((self.start, WINDOW_START), (self.end, WINDOW_END))
-        return {quoted(name): bound for name, bound in bounds if name is not None}
-
-    @property
-    def size_ms(self) -> int | None:
-        """How long each is; None if that differs."""
-        return self.spec.size_ms if isinstance(self.spec, Tumbling | Sliding) else None
 
 
 @dataclass(frozen=True)
@@ -103,6 +77,20 @@ class Relation:
     def time(self) -> str | None:
         """The column that says when rows happened."""
         return self.stream.watermark.column if self.stream.watermark else None
+
+    @property
+    def spoken_time(self) -> str:
+        """What a statement calls the column that says when rows happened."""
+        known = next((k for k in self.names if k.column == self.time), None)
+        if known is None:
+            return str(self.time)
+        return known.name if known.table is None else f"{known.table}.{known.name}"
+
+    @property
+    def spoken_rank(self) -> str:
+        """What a statement calls the row number that rows will get."""
+        assert self.rank is not None
+        return next(known.name for known in self.names if known.column == self.rank.name)
 
     def called(self, alias: str | None, columns: Sequence[str] = ()) -> Relation:
         """The same rows under another name."""
@@ -156,18 +144,26 @@ def must_append(relation: Relation, what: str) -> None:
     if relation.rank is not None:
         refuse(
             f"ROW_NUMBER() without a bound, in {what},",
-            f"say WHERE {relation.rank.name} <= 10 around it",
+            f"say WHERE {relation.spoken_rank} <= n around it",
         )
     if relation.changes != "append":
         why = "a GROUP BY without a window" if relation.changes == "update" else "a top-n"
-        refuse(
-            f"{what} of rows that change (the results of {why})",
-            "group by a window, whose results are final",
-        )
+        hint = "group by a window, whose results are final"
+        if relation.windows is not None:
+            why = "windows that have several each"
+            hint = (
+                "leave out allowed_lateness and early triggers, and output= of the windows: they have "
+                "one result each then, which is final"
+            )
+        refuse(f"{what} of rows that change (the results of {why})", hint)
 
 
-def projected(stream: Stream, items: Sequence[tuple[str, str]]) -> Stream:
+def projected(
+    stream: Stream, items: Sequence[tuple[str, str]], into: WindowSpec | None = None
+) -> Stream:
     """The rows with these columns: what Spark is to compute, and the name of it.
+
+    ``into`` says that they are put into windows by it.
 
     The watermark goes with its column, whatever that is called now, or goes if it does.
     """
@@ -181,9 +177,14 @@ def projected(stream: Stream, items: Sequence[tuple[str, str]]) -> Stream:
         time = next((name for text, name in items if text == quoted(mark.column)), None)
     texts = [text if text == quoted(name) else f"{text} AS {quoted(name)}" for text, name in items]
     bare = Stream(tuple(replace(branch, watermark=None) for branch in stream.branches))
-    made = _tried(bare, lambda df: df.selectExpr(*texts))
+    step = partial(_selected, texts) if into is None else Spread(into, str(time), tuple(texts))
+    made = _tried(bare, step)
     pairs = zip(made.branches, stream.branches, strict=True)
     return Stream(tuple(_timed(branch, before, time) for branch, before in pairs))
+
+
+def _selected(texts: Sequence[str], frame: DataFrame) -> DataFrame:
+    return frame.selectExpr(*texts)
 
 
 def _timed(branch: Branch, before: Branch, time: str | None) -> Branch:
@@ -200,16 +201,18 @@ def filtered(stream: Stream, condition: str) -> Stream:
 def _tried(stream: Stream, step: Callable[[DataFrame], DataFrame]) -> Stream:
     from pyspark.errors import PySparkException
 
+    from holdfast.spark.quiet import told_by_us
     from holdfast.spark.sqlparser import aggregates_rows
 
     try:
-        if aggregates_rows(step(stream.df)):
-            # It is none of those that are known by name. Of results it would be of one epoch's.
-            refuse(
-                "an aggregate of your own",
-                "say count, sum, ... (see docs/sql.md), or write a hf.KeyedProcess",
-            )
-        return stream.then(step)
+        with told_by_us():
+            if aggregates_rows(step(stream.df)):
+                # It is none of those that are known by name. Of results it would be of one epoch's.
+                refuse(
+                    "an aggregate of your own",
+                    "say count, sum, ... (see docs/sql.md), or write a hf.KeyedProcess",
+                )
+            return stream.then(step)
     except PySparkException as error:
         words = str(error).strip().split("\n")[0].split("; line")[0]
         raise InputError(f"SQL: Spark can't read a part of the statement: {words}") from None
@@ -222,29 +225,22 @@ def table(name: str, rows: Rows) -> Relation:
             f"SQL: table {name!r} is {type(rows).__name__}, no stream",
             hint=f"say {name}=hf.stream(df)",
         )
-    stream = rows.rows
-    stream.must_stream()
+    rows.rows.must_stream()
+    stream = timed(rows.rows)
     known = tuple(Known(name, column, column) for column in stream.df.columns)
     changes: Kind = "append"
     for branch in stream.branches:
         if isinstance(branch.origin, Output) and not branch.origin.name:
             found = changes_of(branch.origin.of)
             changes = found if found != "append" else changes
-    return Relation(stream, known, changes, windows=_windows(stream))
+    if changes == "retract" and CHANGE not in stream.df.columns:
+        raise InputError(
+            f"SQL: rows of table {name!r} come and go, and a step has left out the column {CHANGE!r}",
+            hint="keep it: it says which of the two a row does",
+        )
+    return Relation(stream, known, changes, windows=windows_of(stream))
 
 
 def changes_of(result: ResultStream) -> Kind:
     """What the rows of an operator's results say."""
     return result.puts_out.kind
-
-
-def _windows(stream: Stream) -> Windows | None:
-    from holdfast.windows import WindowResultStream
-
-    branch = stream.branches[0]
-    if len(stream.branches) > 1 or branch.steps or not isinstance(branch.origin, Output):
-        return None
-    result = branch.origin.of
-    if not isinstance(result, WindowResultStream) or branch.origin.name:
-        return None
-    return Windows(result.windows.window, WINDOW_START, WINDOW_END)

@@ -8,7 +8,9 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from holdfast.arguments import said
 from holdfast.errors import InputError
+from holdfast.sql.bounds import Windows, of_both
 from holdfast.sql.dialect import WINDOW_TABLES, name_of, parse_statement, text_of
 from holdfast.sql.expressions import columns_in, conjuncts, output_name, resolved, scalar
 from holdfast.sql.grouping import Item, group, groups_rows
@@ -25,13 +27,12 @@ from holdfast.sql.refuse import (
 from holdfast.sql.relation import (
     Known,
     Relation,
-    Windows,
     filtered,
     must_append,
     projected,
     table,
 )
-from holdfast.sql.timing import cut_table, spread
+from holdfast.sql.timing import bounds_in, cut_table, refuse_bound, spread
 from holdfast.stream import Output, ResultStream, Rows, Stream
 from holdfast.types import quoted
 
@@ -43,8 +44,18 @@ Tables = Mapping[str, Relation]
 
 def run(statement: str, tables: Mapping[str, Rows]) -> Stream | ResultStream:
     """The rows that a statement stands for."""
+    if not isinstance(statement, str):
+        raise InputError(
+            f"hf.sql takes a statement, not {said(statement)}",
+            hint='say hf.sql("SELECT ... FROM t", t=stream)',
+        )
     tree = parse_statement(statement)
-    relation = _query(tree, {name.lower(): table(name, rows) for name, rows in tables.items()})
+    known: dict[str, Relation] = {}
+    for name, rows in tables.items():
+        if name.lower() in known:
+            raise InputError(f"SQL: two tables are called {name.lower()!r}", hint="rename one")
+        known[name.lower()] = table(name, rows)
+    relation = _query(tree, known)
     if relation.rank is not None:
         must_append(relation, "a statement")
     # Behind what is refused by name, which says more.
@@ -130,17 +141,16 @@ def _union(node: exp.Union, tables: Tables) -> Relation:
 
 
 def _windows_of_both(left: Relation, right: Relation) -> Windows | None:
-    """The windows of the rows, if those of both sides are alike and in the same columns."""
-    ours, theirs = left.windows, right.windows
-    if ours is None or theirs is None or ours.spec != theirs.spec:
-        return None
-    names = {r.column: ours.column for ours, r in zip(left.names, right.names, strict=True)}
-    moved = [None if name is None else names.get(name) for name in (theirs.start, theirs.end)]
-    return ours if moved == [ours.start, ours.end] else None
+    """The windows of the rows, as far as those of both sides are alike and in the same columns."""
+    ours = left.windows and left.windows.among(known.column for known in left.names)
+    names: dict[str, list[str]] = {}
+    for mine, other in zip(left.names, right.names, strict=True):
+        names.setdefault(other.column, []).append(mine.column)
+    return of_both(ours, right.windows and right.windows.called(names))
 
 
-def _time(stream: Stream) -> str | None:
-    return stream.watermark.column if stream.watermark else None
+def _time(stream: Stream) -> tuple[str, bool] | None:
+    return (stream.watermark.column, stream.watermark.is_end) if stream.watermark else None
 
 
 def _without_time(stream: Stream) -> Stream:
@@ -183,26 +193,21 @@ def _filtered_rows(select: exp.Select, tables: Tables) -> Relation:
     # Only where no join puts rows in anew may a condition be looked at before it.
     all_inner = all(how_of(each) == "inner" for each in joins)
     needed = _needed(select)
-    for each in joins:
-        right = _source(each.this, tables)
-        relation = join(relation, right, each, where if all_inner else [], needed)
+    rights = [_source(each.this, tables) for each in joins]
+    for number, (each, right) in enumerate(zip(joins, rights, strict=True), 1):
+        later = {str(known.table).lower() for rest in rights[number:] for known in rest.names}
+        relation = join(relation, right, each, where if all_inner else [], needed, later)
     if relation.rank is not None:
         relation, where = bounded(relation, where, select)
     for condition in where:
         text = scalar(condition, relation, "WHERE")
-        _check_bounds(condition, relation)
+        if relation.cut is not None and (bounds := bounds_in(condition, relation)):
+            if groups_rows(select):
+                only = len(bounds) == len(list(columns_in(condition)))
+                refuse_bound(bounds[0], "WHERE", relation.cut, "say HAVING" if only else None)
+            relation = spread(relation)
         relation = replace(relation, stream=filtered(relation.stream, text))
     return relation
-
-
-def _check_bounds(condition: exp.Expr, relation: Relation) -> None:
-    if relation.cut is None:
-        return
-    columns = relation.stream.df.columns
-    for column in columns_in(condition):
-        known, _ = relation.find([part.name for part in column.parts])
-        if known.column not in columns:
-            refuse(f"{known.name} in WHERE", "say HAVING")
 
 
 def _needed(select: exp.Select) -> set[str] | None:
@@ -293,20 +298,34 @@ def _star(node: exp.Expr, star: exp.Star, relation: Relation) -> list[Item]:
     select = node.find_ancestor(exp.Select)
     if select is not None and groups_rows(select):
         refuse("* with GROUP BY or aggregates", "name the columns")
-    left_out = {
-        each.name.lower() for each in star.args.get("except_") or star.args.get("except") or ()
-    }
     table = node.table.lower() if isinstance(node, exp.Column) else None
     known = [k for k in relation.names if table is None or (k.table or "").lower() == table]
-    missing = left_out - {k.name.lower() for k in known}
-    if not known or missing:
-        what = f"column {min(missing)!r}" if missing else f"table {table!r}"
-        raise InputError(f"SQL: there is no {what} for {text_of(node)}")
+    if not known and any(k.name.lower() == table for k in relation.names):
+        refuse(text_of(node), f"name the fields, as in {table}.x, {table}.y")
+    if not known:
+        raise InputError(f"SQL: there is no table {table!r} for {text_of(node)}")
+    left_out = _left_out(star, replace(relation, names=tuple(known)))
     return [
         Item(k.name, exp.column(exp.to_identifier(k.column, quoted=True)), k.table)
         for k in known
-        if k.name.lower() not in left_out
+        if k not in left_out
     ]
+
+
+def _left_out(star: exp.Star, relation: Relation) -> list[Known]:
+    """The columns in EXCEPT (...)."""
+    found: list[Known] = []
+    for each in star.args.get("except_") or star.args.get("except") or ():
+        parts = each.parts if isinstance(each, exp.Column) else [each]
+        known, fields = relation.find([part.name for part in parts])
+        if fields:
+            refuse(
+                f"EXCEPT ({text_of(each)})",
+                f"leave out {known.name}, and name the fields that stay: "
+                f"struct({known.name}.x, ...) AS {known.name}",
+            )
+        found.append(known)
+    return found
 
 
 def _unlike(items: list[Item]) -> list[Item]:
@@ -330,8 +349,13 @@ def _selected(relation: Relation, items: list[Item]) -> Relation:
     for item in items:
         check_scalar(item.node, "SELECT")
     pairs = [(text_of(item.node), item.name) for item in items]
-    if relation.changes == "retract" and quoted(_CHANGE) not in [text for text, _ in pairs]:
+    if relation.changes == "retract" and (quoted(_CHANGE), _CHANGE) not in pairs:
         # Without it nobody could tell what came from what left.
+        if any(name.lower() == _CHANGE for _, name in pairs):
+            raise InputError(
+                f"SQL: a column is called {_CHANGE!r}, as the one that says whether a row comes or goes",
+                hint="give it another name with AS",
+            )
         pairs.append((quoted(_CHANGE), _CHANGE))
     stream = projected(relation.stream, pairs)
     names = tuple(Known(None, name, name) for _, name in pairs)
@@ -339,14 +363,14 @@ def _selected(relation: Relation, items: list[Item]) -> Relation:
 
 
 def _windows(relation: Relation, items: list[Item]) -> Windows | None:
-    """The windows of the rows, if the columns that tell them are selected."""
-    windows = relation.windows
-    if windows is None:
+    """The windows of the rows, and what the columns that tell them are called."""
+    if relation.windows is None:
         return None
-    called = {text_of(item.node): item.name for item in items}
-    start = called.get(quoted(windows.start)) if windows.start else None
-    end = called.get(quoted(windows.end)) if windows.end else None
-    return Windows(windows.spec, start, end)
+    names: dict[str, list[str]] = {}
+    for item in items:
+        if isinstance(item.node, exp.Column):
+            names.setdefault(item.node.name, []).append(item.name)
+    return relation.windows.called(names)
 
 
 def _distinct(relation: Relation, clause: exp.Expr) -> Relation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -16,13 +17,21 @@ from holdfast.operators.window.spec import (
     Tumbling,
     WindowSpec,
 )
+from holdfast.sql.bounds import cut_into
 from holdfast.sql.dialect import WINDOW_TABLES, name_of, text_of
-from holdfast.sql.expressions import interval_ms
+from holdfast.sql.expressions import columns_in, interval_ms
 from holdfast.sql.refuse import refuse
-from holdfast.sql.relation import Cut, Known, Relation, Windows, must_append, projected
+from holdfast.sql.relation import Cut, Known, Relation, free_name, must_append, projected
 from holdfast.types import quoted
 
-__all__ = ["cut_table", "grouped_window", "spread", "window_part"]
+__all__ = [
+    "bounds_in",
+    "cut_table",
+    "grouped_window",
+    "refuse_bound",
+    "spread",
+    "window_part",
+]
 
 _SHAPES = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
@@ -74,6 +83,7 @@ def cut_table(call: exp.Anonymous, relation: Relation) -> Relation:
     """``FROM TUMBLE(TABLE t, DESCRIPTOR(ts), …)``: the rows, to be cut into windows."""
     name = name_of(call) or ""
     must_append(relation, name)
+    relation = _under_its_names(relation)
     first, *rest = call.expressions
     descriptor = rest[0] if rest else None
     if (
@@ -100,7 +110,20 @@ def cut_table(call: exp.Anonymous, relation: Relation) -> Relation:
             )
     table = relation.names[0].table
     bounds = tuple(Known(table, bound, bound) for bound in (WINDOW_START, WINDOW_END))
-    return replace(relation, names=(*relation.names, *bounds), cut=Cut(spec, keys), windows=None)
+    return replace(relation, names=(*relation.names, *bounds), cut=Cut(spec, keys))
+
+
+def _under_its_names(relation: Relation) -> Relation:
+    """The same, if a column is called as a bound in the stream alone: it has a new name by WITH t(a, b)."""
+    named = {known.column: [known.name] for known in relation.names}
+    if not {WINDOW_START, WINDOW_END} & named.keys():
+        return relation
+    return replace(
+        relation,
+        stream=projected(relation.stream, [(quoted(old), new) for old, (new,) in named.items()]),
+        names=tuple(replace(known, column=known.name) for known in relation.names),
+        windows=relation.windows and relation.windows.called(named),
+    )
 
 
 def _key(column: exp.Expr, relation: Relation) -> str:
@@ -112,6 +135,20 @@ def _key(column: exp.Expr, relation: Relation) -> str:
     return known.column
 
 
+def bounds_in(node: exp.Expr, relation: Relation) -> list[str]:
+    """The bounds that an expression names of windows that rows will be cut into behind."""
+    columns = relation.stream.df.columns
+    found = (relation.find([part.name for part in each.parts])[0] for each in columns_in(node))
+    return [known.name for known in found if known.column not in columns]
+
+
+def refuse_bound(bound: str, where: str, cut: Cut, hint: str | None = None) -> NoReturn:
+    """Raise for a bound of windows in what is asked of each row: only groups have one."""
+    if hint is None and isinstance(cut.spec, Tumbling):
+        hint = "select the rows with their bounds in a subquery, (SELECT * FROM TUMBLE(...)), and group those"
+    refuse(f"{bound} in {where}", hint or "use key_by(...).window(...).apply(function, columns)")
+
+
 def spread(relation: Relation) -> Relation:
     """Rows with the bounds of the windows that they are in, a row for each."""
     assert relation.cut is not None
@@ -121,15 +158,19 @@ def spread(relation: Relation) -> Relation:
             "a SESSION without GROUP BY window_start, window_end",
             "where a session ends is known when it is complete: group by it",
         )
-    times = [spec.size_ms, spec.slide_ms, spec.offset_ms]
+    times = [spec.size_ms, spec.slide_ms, spec.offset_ms % spec.slide_ms]
     words = ", ".join(f"'{ms} milliseconds'" for ms in times)
     stream = relation.stream
     columns = [(quoted(name), name) for name in stream.df.columns]
-    window = f"window({quoted(relation.time or '')}, {words})"
-    stream = projected(stream, [*columns, (window, "_window")])
-    bounds = [("`_window`.`start`", WINDOW_START), ("`_window`.`end`", WINDOW_END)]
-    stream = projected(stream, [*columns, *bounds])
-    windows = Windows(spec, WINDOW_START, WINDOW_END)
+    time = quoted(relation.time or "")
+    if stream.watermark is not None and stream.watermark.is_end:
+        time += " - INTERVAL '1' MICROSECOND"  # Results are of the moment before their end.
+    window = f"window({time}, {words})"
+    name = free_name("_window", stream.df.columns)
+    stream = projected(stream, [*columns, (window, name)])
+    bounds = [(f"`{name}`.`start`", WINDOW_START), (f"`{name}`.`end`", WINDOW_END)]
+    stream = projected(stream, [*columns, *bounds], into=spec)
+    windows = cut_into(spec, relation.windows, stream.df.columns, relation.time)
     return replace(relation, stream=stream, cut=None, windows=windows)
 
 

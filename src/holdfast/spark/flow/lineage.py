@@ -32,7 +32,7 @@ _ELSEWHERE = ""
 class Followed:
     """What becomes of columns."""
 
-    names: dict[str, str]
+    names: dict[str, tuple[str, ...]]
     """What each is called behind the steps, if it is there and has the values it had."""
     tested: frozenset[str]
     """Those that conditions look at, "" for what comes from elsewhere."""
@@ -88,10 +88,10 @@ def follow(frame: DataFrame, steps: Sequence[Callable[[DataFrame], DataFrame]]) 
         parts = [aliases[part] for part in _references(expression) if part in aliases]
         return _is_alike(expression) and all(map(alike, parts))
 
-    names: dict[str, str] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for column in each(plan.output()):
         if (first := same(_id(column))) is not None:
-            names.setdefault(first, column.name())
+            names[first] = (*names.get(first, ()), column.name())
     conditions = [
         condition
         for node in above
