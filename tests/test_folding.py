@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +15,7 @@ COUNTS = pa.table({"word": ["a", "b", "a", None], "n": [1, 1, 2, 5], "tags": [[1
 
 
 def test_the_last_row_of_a_key_counts() -> None:
-    folded = hf.fold(COUNTS, key="word")
+    folded = hf.fold(COUNTS, key="word", in_order=True)
     assert folded.to_pylist() == [
         {"word": "a", "n": 2, "tags": [3]},
         {"word": "b", "n": 1, "tags": [2]},
@@ -40,13 +42,27 @@ def test_rows_that_are_taken_back_are_gone_and_others_stay_as_often_as_they_came
 
 
 def test_one_row_without_any_key() -> None:
-    assert hf.fold(COUNTS.select(["n"]), key=()).to_pylist() == [{"n": 5}]
+    assert hf.fold(COUNTS.select(["n"]), key=(), in_order=True).to_pylist() == [{"n": 5}]
+
+
+def test_no_rows_without_any_key_are_no_rows() -> None:
+    none = pa.table({"n": pa.array([], pa.int64())})
+    assert hf.fold(none, key=(), in_order=True).num_rows == 0
+    assert len(hf.fold(none.to_pandas(), key=(), in_order=True)) == 0
+
+
+def test_text_that_is_no_utf_8_is_a_key_like_any_other() -> None:
+    words = pa.array([b"a\xff", b"ok", b"a\xff", b"a\xfe"]).view(pa.string())
+    folded = hf.fold(pa.table({"word": words, "n": [1, 2, 3, 4]}), key="word", in_order=True)
+    assert folded.column("n").to_pylist() == [3, 2, 4]
+    back = hf.fold(pa.table({"word": words, "change": [1, 1, -1, 1]}))
+    assert back.column("word").cast(pa.binary()).to_pylist() == [b"ok", b"a\xfe"]
 
 
 def test_pandas_gives_pandas() -> None:
     frame = pd.DataFrame({"word": ["a", "b", "a"], "n": [1, 1, 2]})
     pd.testing.assert_frame_equal(
-        hf.fold(frame, key="word"), pd.DataFrame({"word": ["a", "b"], "n": [2, 1]})
+        hf.fold(frame, key="word", in_order=True), pd.DataFrame({"word": ["a", "b"], "n": [2, 1]})
     )
     assert len(hf.fold(frame.assign(change=[1, 1, 1]))) == 3
 
@@ -63,11 +79,13 @@ def test_arrays_in_pandas_are_compared_to_the_last_place(nested: bool) -> None:
     (left,) = hf.fold(rows)["a"]
     assert left is values[1]
     assert hf.fold(rows)["n"].dtype == "Int8"
-    newest = hf.fold(rows[["a", "n"]].assign(n=[1, 2, 3]), key="a")
+    newest = hf.fold(rows[["a", "n"]].assign(n=[1, 2, 3]), key="a", in_order=True)
     assert newest["n"].tolist() == [3, 2]
 
 
 def test_what_it_refuses() -> None:
+    with pytest.raises(hf.InputError, match="takes a Spark DataFrame"):
+        hf.fold("out", key="word")
     with pytest.raises(hf.InputError, match="doesn't know whether these rows replace"):
         hf.fold(COUNTS)
     with pytest.raises(hf.InputError, match="no column 'wort'"):
@@ -76,3 +94,33 @@ def test_what_it_refuses() -> None:
         hf.fold(COUNTS, key="word", epoch="epoch")
     with pytest.raises(hf.InputError, match="taken back that aren't there"):
         hf.fold(pa.table({"n": [1, 1], "change": [-1, 1]}).slice(0, 1))
+
+
+def test_zeros_of_either_sign_are_one_value_as_in_spark() -> None:
+    rows = pa.table({"x": [0.0, -0.0], "l": [[0.0], [-0.0]], "change": [1, -1]})
+    for table in (rows, rows.to_pandas()):
+        assert len(hf.fold(table)) == 0
+        values = table[["x", "l"]] if isinstance(table, pd.DataFrame) else table.select(["x", "l"])
+        assert len(hf.fold(values, key=["x", "l"], in_order=True)) == 1
+
+
+def test_what_is_missing_in_pandas_is_one_value_whatever_it_is_called() -> None:
+    rows = pd.DataFrame({"word": ["a", None, np.nan, pd.NA], "n": [1, 2, 3, 4]})
+    assert hf.fold(rows, key="word", in_order=True)["n"].tolist() == [1, 4]
+
+
+@pytest.mark.parametrize(("given", "more", "words"), [
+    ([{"word": "a"}], {"key": "word"}, "hf.fold takes a Spark DataFrame, an Arrow table or .*, not a list"),
+    (COUNTS.to_batches()[0], {"key": "word"}, "not a RecordBatch"),
+    (COUNTS, {"key": "word"}, "nothing says which of these rows are newer.* in_order=True if"),
+    (COUNTS.to_pandas(), {"key": "word"}, "before toPandas\\(\\) or toArrow\\(\\)"),
+    (pa.table({"n": [1], "change": [1]}), {"key": "n", "in_order": True}, "take rows back, and don't replace"),
+    (COUNTS, {"of": COUNTS}, "of= of hf.fold takes a stream, not a Table"),
+    (COUNTS, {"of": "word"}, "of= of hf.fold takes a stream, not 'word'"),
+    (COUNTS, {"key": 5}, "key= of hf.fold takes names of columns, not 5"),
+    (COUNTS, {"key": "n", "epoch": "word"}, "the column 'word' has 'a', which is no number"),
+    (pa.table({"n": [1], "change": pa.array([None], pa.int8())}), {}, "'change' has None, which is no number"),
+])  # fmt: skip
+def test_what_cannot_be_folded_is_refused_in_words(given: Any, more: Any, words: str) -> None:
+    with pytest.raises(hf.InputError, match=words):
+        hf.fold(given, **more)

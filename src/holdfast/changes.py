@@ -72,7 +72,7 @@ def _of_branch(branch: Branch) -> Changes:
 
 
 def _why_not_retracted(followed: Followed) -> str:
-    if followed.names.get(CHANGE) != CHANGE:
+    if CHANGE not in followed.names.get(CHANGE, ()):
         return f"a step leaves out or replaces the column {CHANGE!r}"
     if CHANGE in followed.tested:
         return f"a step filters by {CHANGE!r}"
@@ -112,7 +112,7 @@ def _found(key: Sequence[str], followed: Followed, result: ResultStream) -> tupl
     """What the key's columns are called behind the steps."""
     same = _same_as(key, result)
     found = [followed.names.get(name) or followed.names.get(same.get(name, "")) for name in key]
-    return tuple(name for name in found if name) if all(found) else None
+    return tuple(names[0] for names in found if names) if all(found) else None
 
 
 def _same_as(key: Sequence[str], result: ResultStream) -> dict[str, str]:

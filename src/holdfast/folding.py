@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from holdfast.arguments import said
 from holdfast.changes import Changes
 from holdfast.errors import InputError
 from holdfast.operators.window.spec import CHANGE
+from holdfast.state.text import python_values
 
 if TYPE_CHECKING:
     from holdfast.stream import Rows
@@ -26,6 +29,7 @@ def fold(
     *,
     key: str | Sequence[str] | None = None,
     epoch: str | None = None,
+    in_order: bool = False,
 ) -> Table:
     """The current rows: what all the rows that a stream has put out come to.
 
@@ -36,17 +40,19 @@ def fold(
 
     Which row of a key is the newest is told by its epoch. In what ``spark.read.parquet`` gives of a
     folder of :func:`holdfast.sinks.parquet` it is found in the names of the files; elsewhere ``epoch``
-    names the column that has it. Arrow and pandas rows without one count in the order in which they
-    are, which is that of epochs in memory tables. The result has the columns of the stream.
+    names the column that has it. Of Arrow and pandas rows say ``in_order=True`` if they stand in the order
+    of their epochs, as in memory tables and in what ``pandas.read_parquet`` makes of such a folder.
+    The result has the columns of the stream.
 
     >>> import pyarrow as pa
     >>> put_out = pa.table({"word": ["kelp", "rock", "kelp"], "n": [1, 1, 2]})
-    >>> fold(put_out, key="word").to_pylist()
+    >>> fold(put_out, key="word", in_order=True).to_pylist()
     [{'word': 'kelp', 'n': 2}, {'word': 'rock', 'n': 1}]
     >>> fold(pa.table({"word": ["kelp", "kelp"], "change": [1, -1]})).num_rows
     0
     """
     given: Any = rows
+    _check_given(given, of, key)
     present = given.column_names if isinstance(given, pa.Table) else list(given.columns)
     stream = None if isinstance(of, Changes) else of
     wanted = list(present) if stream is None else stream.rows.df.columns
@@ -57,12 +63,17 @@ def fold(
     _check(present, changes, [*columns, *([epoch] if epoch else [])])
     folded: Any
     if type(rows).__module__.startswith("pyspark."):
+        if in_order:
+            raise InputError(
+                "rows of a Spark DataFrame are in no order",
+                hint="leave in_order= out, or say epoch=",
+            )
         from holdfast.spark.folding import fold_frame
 
         folded = fold_frame(given, changes.kind, columns, changes.key or (), epoch)
     else:
         if changes.kind == "update" and epoch is None:
-            _must_be_in_order(present, columns)
+            _must_be_in_order(present, columns, in_order=in_order)
         places = _places(given, changes, columns, epoch)
         if isinstance(given, pa.Table):
             folded = given.select(columns).take(pa.array(places, pa.int64()))
@@ -70,6 +81,25 @@ def fold(
             folded = given[columns].iloc[places].reset_index(drop=True)
     result: Table = folded
     return result
+
+
+def _check_given(rows: object, of: object, key: object) -> None:
+    if not isinstance(rows, pa.Table) and not (
+        hasattr(rows, "columns") and hasattr(rows, "dtypes")
+    ):
+        raise InputError(
+            f"hf.fold takes a Spark DataFrame, an Arrow table or a pandas DataFrame, not {said(rows)}",
+            hint='fold what was published, as in hf.fold(spark.read.parquet("out"), of=counts)',
+        )
+    if of is not None and not isinstance(of, Changes) and not hasattr(of, "changes"):
+        raise InputError(
+            f"of= of hf.fold takes a stream, not {said(of)}",
+            hint="give the stream whose rows were published, or its changes",
+        )
+    if key is not None and not (isinstance(key, Sequence) and all(isinstance(k, str) for k in key)):
+        raise InputError(
+            f"key= of hf.fold takes names of columns, not {said(key)}", hint='say key="word"'
+        )
 
 
 def _changes(
@@ -92,6 +122,11 @@ def _changes(
                 "know what rows replace each other by, say key=",
             )
         return changes
+    if key is not None and CHANGE in present:
+        raise InputError(
+            f"rows with a column {CHANGE!r} take rows back, and don't replace each other by key",
+            hint="leave key= out; or, if the column is one of your own, say of= with the stream",
+        )
     if key is not None:
         return Changes("update", tuple(key))
     if CHANGE in present:
@@ -112,8 +147,18 @@ def _check(present: Sequence[str], changes: Changes, columns: Sequence[str]) -> 
         )
 
 
-def _must_be_in_order(present: Sequence[str], columns: Sequence[str]) -> None:
-    """Raise if rows have more columns than the stream: they may come of folders in any order."""
+def _must_be_in_order(present: Sequence[str], columns: Sequence[str], *, in_order: bool) -> None:
+    """Raise unless rows are said to be in order, and have no more columns than the stream.
+
+    Those that have may come of folders in any order; and what Spark has read is in no order of epochs.
+    """
+    if not in_order:
+        raise InputError(
+            "nothing says which of these rows are newer",
+            hint="fold what spark.read.parquet gives, before toPandas() or toArrow(); or say epoch= with the "
+            "column of the epoch, or in_order=True if the rows stand in the order of their epochs, as in "
+            "memory tables and in what pandas.read_parquet makes of a folder",
+        )
     more = [name for name in present if name not in columns]
     if more:
         raise InputError(
@@ -127,7 +172,7 @@ def _places(rows: Any, changes: Changes, columns: Sequence[str], epoch: str | No
     if changes.kind == "append":
         return list(range(len(rows)))
     if changes.kind == "update":
-        epochs = range(len(rows)) if epoch is None else _values(rows, epoch)
+        epochs = range(len(rows)) if epoch is None else _numbers(rows, epoch)
         newest: dict[str, tuple[int, int]] = {}
         for place, (number, one) in enumerate(
             zip(epochs, _each(rows, changes.key or ()), strict=True)
@@ -137,7 +182,7 @@ def _places(rows: Any, changes: Changes, columns: Sequence[str], epoch: str | No
         return [place for _, place in newest.values()]
     left: dict[str, list[int]] = {}
     for place, (change, one) in enumerate(
-        zip(_values(rows, CHANGE), _each(rows, columns), strict=True)
+        zip(_numbers(rows, CHANGE), _each(rows, columns), strict=True)
     ):
         left.setdefault(one, [place, 0])[1] += change
     if any(times < 0 for _, times in left.values()):
@@ -152,19 +197,43 @@ def _each(rows: Any, names: Sequence[str]) -> list[str]:
     """The values of some columns, row by row, as something that can be compared, lists too."""
     if not names:
         return [""] * len(rows)
-    return [repr(values) for values in zip(*(_values(rows, name) for name in names), strict=True)]
+    columns = ([_alike(value) for value in _values(rows, name)] for name in names)
+    return [repr(values) for values in zip(*columns, strict=True)]
+
+
+def _alike(value: Any) -> Any:
+    """A value in the words of all that Spark takes for the same one: −0.0 is 0.0."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, (list, tuple)):
+        return [_alike(inner) for inner in value]
+    if isinstance(value, dict):
+        return {name: _alike(inner) for name, inner in value.items()}
+    return value
+
+
+def _numbers(rows: Any, name: str) -> list[int]:
+    found = _values(rows, name)
+    for value in found:
+        if not isinstance(value, (int, float)):
+            raise InputError(
+                f"the column {name!r} has {value!r}, which is no number",
+                hint="fold rows as they were published",
+            )
+    return found
 
 
 def _values(rows: Any, name: str) -> list[Any]:
     column = rows[name]
     if isinstance(rows, pa.Table):
-        values: list[Any] = column.to_pylist()
-        return values
+        return python_values(column)
     return [_plain(value) for value in column.tolist()]
 
 
 def _plain(value: Any) -> Any:
     """A value without NumPy in it: the words of an array leave out places and digits."""
+    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and isnan(value)):
+        return None  # To pandas they are all one: which a column has depends on how it came about.
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (list, tuple)):

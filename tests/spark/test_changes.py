@@ -173,6 +173,10 @@ def test_a_statement_says_it_too(rows: hf.Stream) -> None:
     pytest.importorskip("sqlglot")
     grouped = hf.sql("SELECT sum(n) AS total, word AS w FROM t GROUP BY word", t=rows)
     assert grouped.changes == hf.Changes("update", ("w",))
+    of_all = hf.sql("SELECT count(*) AS n, max(word) AS last FROM t", t=rows)
+    assert of_all.changes == hf.Changes("update", ())
+    published = pa.table({"n": [1, 2], "last": ["a", "b"]})
+    assert hf.fold(published, of=of_all, in_order=True).to_pylist() == [{"n": 2, "last": "b"}]
 
 
 def at(second: float) -> datetime:
@@ -194,6 +198,7 @@ def batch(frame: DataFrame) -> Counter[tuple[Any, ...]]:
     return rows_of(frame.toArrow())
 
 
+@pytest.mark.slow
 def test_folding_what_was_published_gives_the_current_results(
     spark: SparkSession, source: EpochSource, rows: hf.Stream, tmp_path: Path
 ) -> None:
@@ -240,7 +245,7 @@ def test_folding_what_was_published_gives_the_current_results(
         assert batch(folded) == wanted, name
         kept = [column for column in stream.rows.df.columns if column != "change"]
         assert folded.columns == kept, name
-        kept_rows = hf.fold(hf.sinks.memory_table(f"fold-{name}"), of=stream)
+        kept_rows = hf.fold(hf.sinks.memory_table(f"fold-{name}"), of=stream, in_order=True)
         assert rows_of(kept_rows) == wanted, name
     assert hf.fold(spark.read.parquet(str(tmp_path / "first")), of=streams["first"]).count() == 3
 
@@ -250,7 +255,7 @@ def test_folding_what_was_published_gives_the_current_results(
     # Arrow's reader gives epochs in the order of names, and a column for the folder.
     table = ds.dataset(tmp_path / "renamed", partitioning="hive").to_table()
     with pytest.raises(hf.InputError, match="columns that the stream has not: 'epoch'"):
-        hf.fold(table, of=streams["renamed"])
+        hf.fold(table, of=streams["renamed"], in_order=True)
     assert rows_of(hf.fold(table, of=streams["renamed"], epoch="epoch")) == expected["renamed"]
 
 
@@ -260,9 +265,18 @@ def test_what_spark_rows_it_refuses(spark: SparkSession, rows: hf.Stream, tmp_pa
     made = spark.createDataFrame([("a", 1), ("a", 2)], "word string, n long")
     with pytest.raises(hf.InputError, match="don't come straight from files"):
         hf.fold(made, key="word")
+    with pytest.raises(hf.InputError, match=r"in no order.* leave in_order= out"):
+        hf.fold(made, key="word", in_order=True)
     assert hf.fold(made, key="word", epoch="n").collect() == [("a",)]
     made.coalesce(1).write.parquet(str(tmp_path / "compacted"))
     with pytest.raises(Exception, match="has no epoch in its name"):
         hf.fold(spark.read.parquet(str(tmp_path / "compacted")), key="word").collect()
+    assert hf.fold(made, key=(), epoch="n").collect() == [("a",)]
+    assert hf.fold(made.where("n > 9"), key=(), epoch="n").collect() == []
     with pytest.raises(hf.InputError, match="of kind 'append'"):
         hf.fold(made, of=rows, key="word")
+
+
+def test_any_name_can_be_that_of_a_key(spark: SparkSession) -> None:
+    made = spark.createDataFrame([("a", 1), ("a", 2)], "last string, n long")
+    assert hf.fold(made, key="last", epoch="n").collect() == [("a",)]
