@@ -34,6 +34,11 @@ def interval_join(
             hint='say how far apart matching rows may be: between=("-10 minutes", "0 s") is a right '
             "row up to ten minutes older than the left one",
         )
+    if not isinstance(between, list | tuple) or len(between) != 2:
+        raise InputError(
+            f"between can't be {between!r}",
+            hint='give a lower and an upper bound: between=("-10 minutes", "0 s")',
+        )
     bounds = (_ms(between[0]), _ms(between[1]))
     stream = JoinedStream(left, right, _names(on), bounds, how)
     stream.plan()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from holdfast.arguments import check_choice, check_rows
 from holdfast.changes import Changes, passed_on
 from holdfast.errors import InputError
 from holdfast.spark.says_how import CONNECTED, KEYED, SaysHow
@@ -103,12 +104,14 @@ class KeyedStream(SaysHow):
         """
         from holdfast.tops import TopStream, parse_order
 
+        check_choice("output", output, ("append", "retract"))
         stream = TopStream(self, n, parse_order(by), rank, output, until)
         stream.plan()
         return stream
 
     def connect(self, control: Rows) -> ConnectedStream:
         """Connect a control stream, whose rows every partition gets."""
+        check_rows(control, "connect")
         return ConnectedStream(self, control.rows)
 
 
@@ -138,6 +141,8 @@ class AggregatedStream(ResultStream):
     aggregates: dict[str, Aggregate]
     name: str | None = None
     priority: int = 0
+    constant: tuple[str, ...] = ()
+    """Columns of the key that are the same in all rows, and so tell none from another."""
 
     @property
     def inputs(self) -> tuple[Stream, ...]:
@@ -147,7 +152,8 @@ class AggregatedStream(ResultStream):
     @property
     def puts_out(self) -> Changes:
         """A changed key's new values replace those before."""
-        return Changes("update", tuple(self.plan().operator.key_names))
+        names = self.plan().operator.key_names
+        return Changes("update", tuple(name for name in names if name not in self.constant))
 
     @property
     def timed(self) -> bool:

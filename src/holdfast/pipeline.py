@@ -97,7 +97,8 @@ class Pipeline(SaysHow):
           ago is then read from checkpoint storage, block by block.
         - ``drop_state``: names of operators whose state the log still has and the program no longer
           wants: it is left behind.
-        - ``from_entry``: start from this older log entry instead of the last.
+        - ``from_entry``: start from this older log entry instead of the last. What was published since
+          stays, and comes again in new epochs (docs/operations.md, "Going back").
         - ``clock``: gives processing time in ms since 1970; by default the driver's own clock.
         - ``on_checkpoint``: called when a checkpoint is complete or has failed.
         """

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast.arguments import check_columns, check_rows, check_sinks
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 from holdfast.spark.flow.branch import Branch, Output, Source, WatermarkSpec, watermark_of
@@ -78,6 +79,11 @@ def stream(df: DataFrame) -> Stream:
     from holdfast.spark.guard import check_stream
     from holdfast.spark.session import check_session
 
+    if not hasattr(df, "isStreaming"):
+        raise InputError(
+            f"hf.stream takes a streaming DataFrame, not {df!r}",
+            hint='say hf.stream(spark.readStream.schema("…").parquet("in")), for example',
+        )
     check_session(df.sparkSession)
     if df.isStreaming:
         check_stream(df)
@@ -172,6 +178,7 @@ class Rows(SaysHow):
 
         if not columns:
             raise InputError("key_by needs at least one column", hint='say key_by("word")')
+        check_columns(columns, "key_by")
         rows = self.rows
         rows.must_stream()
         return KeyedStream(rows, tuple(columns))
@@ -200,6 +207,7 @@ class Rows(SaysHow):
         """
         from holdfast.joins import interval_join
 
+        check_rows(right, "join")
         return interval_join(self.rows, right.rows, on, between, how)
 
     def join_as_of(
@@ -217,6 +225,7 @@ class Rows(SaysHow):
         """
         from holdfast.joins import versioned_join
 
+        check_rows(table, "join_as_of")
         return versioned_join(self.rows, table.rows, on, how, deleted)
 
     def iterate(
@@ -249,6 +258,7 @@ class Rows(SaysHow):
         """Connect a control stream, whose rows every partition gets."""
         from holdfast.keyed import ConnectedStream
 
+        check_rows(control, "connect")
         rows, commands = self.rows, control.rows
         rows.must_stream()
         commands.must_stream()
@@ -258,6 +268,7 @@ class Rows(SaysHow):
         """Like ``DataFrame.groupBy``, for a ``StatefulProcessor`` that is moved over unchanged."""
         from holdfast.grouped import GroupedStream
 
+        check_columns(columns, "groupBy")
         return GroupedStream(self.rows, tuple(columns))
 
     def write_to(self, *sinks: Sink) -> Pipeline:
@@ -266,6 +277,7 @@ class Rows(SaysHow):
 
         if not sinks:
             raise InputError("write_to needs a sink", hint='say write_to(hf.sinks.parquet("out"))')
+        check_sinks(sinks)
         rows = self.rows
         rows.must_stream()
         return Pipeline((Written(rows, sinks),))
@@ -440,6 +452,7 @@ class ResultStream(Rows):
 
         if not sinks and not side_outputs:
             raise InputError("write_to needs a sink", hint='say write_to(hf.sinks.parquet("out"))')
+        check_sinks([*sinks, *side_outputs.values()])
         for name in side_outputs:
             self._check_side(name)
         return Pipeline((Written(self.rows, sinks, dict(side_outputs)),))

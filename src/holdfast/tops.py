@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.changes import Changes
 from holdfast.errors import InputError
@@ -29,8 +29,14 @@ def parse_order(
         return ((by, False),)
     if isinstance(by, tuple) and len(by) == 2 and by[1] in ("asc", "desc"):
         return ((str(by[0]), by[1] == "desc"),)
-    order = []
-    for each in by:
+    order: list[tuple[str, bool]] = []
+    given: Sequence[Any] = by if isinstance(by, list | tuple) else [by]
+    for each in given:
+        if not isinstance(each, str) and not (isinstance(each, list | tuple) and len(each) == 2):
+            raise InputError(
+                f"top can't order rows by {each!r}",
+                hint='name columns, as in by=[("price", "desc"), "ts"]; compute others in a step before',
+            )
         name, direction = (each, "asc") if isinstance(each, str) else each
         if direction not in ("asc", "desc"):
             raise InputError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, get_args
 
+from holdfast.arguments import check_choice
 from holdfast.changes import Changes
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
@@ -114,6 +115,7 @@ def windowed(
 ) -> WindowedStream:
     """Check what was said of a window."""
     source.must_stream()
+    check_choice("output", output, get_args(Output))
     if not isinstance(window, WindowSpec):
         raise InputError(
             f"{window!r} is no window", hint='say hf.tumbling("1 minute"), for example'

@@ -369,9 +369,12 @@ def test_overflow_is_an_error_as_in_spark(source: EpochSource, start: Started) -
         ({"name": "../x"}, "name"),
         ({"durability": "never"}, "durability"),
         ({"checkpoint_interval": "soon"}, "checkpoint_interval"),
+        ({"name": None}, "can't name a pipeline"),
         ({"partitions": 0}, "partitions"),
+        ({"partitions": "2"}, "partitions must be a number of at least 1, not '2'"),
         ({"keep_last": 0}, "keep_last"),
         ({"memory_bytes": 5}, "memory_bytes"),
+        ({"local_dir": "disk\udcff"}, "local_dir can't be .*no UTF-8"),
     ],
 )
 def test_bad_options_are_named(
@@ -380,6 +383,31 @@ def test_bad_options_are_named(
     with pytest.raises(InputError, match=named):
         start(source.df, **options)
     assert not (tmp_path / "ck").exists()
+
+
+def test_no_checkpoint_dir_is_no_folder_named_none(
+    source: EpochSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    counts = hf.stream(source.df).key_by("word").aggregate(n=hf.count())
+    for nothing in (None, ""):
+        with pytest.raises(InputError, match=f"checkpoint_dir can't be {nothing!r}"):
+            counts.write_to(hf.sinks.noop()).start("counts", nothing)  # type: ignore[arg-type]
+    assert not (tmp_path / "None").exists()
+
+
+def test_what_is_given_in_place_of_columns_is_named(source: EpochSource) -> None:
+    words = hf.stream(source.df)
+    with pytest.raises(InputError, match=r'not a list. What to do: say key_by\("word", "amount"\)'):
+        words.key_by(["word", "amount"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"groupBy takes columns, not 1"):
+        words.groupBy(1)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"top can't order rows by Column.*by=\[\("):
+        words.key_by("word").top(1, by=F.desc("amount"))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="until= with a key column"):
+        words.key_by("word").top(1, by="amount", output="append")
+    with pytest.raises(InputError, match="a step gave None, which is no DataFrame"):
+        words.transform(lambda df: None)  # type: ignore[arg-type, return-value]
 
 
 def test_a_corrupt_log_entry_is_named(source: EpochSource, start: Started, over: Path) -> None:

@@ -41,6 +41,8 @@ def test_a_join_without_a_time_bound(timed: hf.Stream, rows: hf.Stream) -> None:
     assert "between=" in str(refused.value)
     with pytest.raises(hf.InputError, match="not above the upper"):
         timed.join(right, "k", between=("5 s", "-5 s"))
+    with pytest.raises(hf.InputError, match="give a lower and an upper bound"):
+        timed.join(right, "k", between="5 s")  # type: ignore[arg-type]
     with pytest.raises(hf.InputError, match="left side of the join has no watermark"):
         rows.join(right, "k", between=("0 s", "1 s"))
     with pytest.raises(hf.InputError, match="'x', which the left side doesn't have"):
@@ -295,3 +297,49 @@ def test_a_source_more_than_the_checkpoint_has(
     ):
         started(more, tmp_path)
     assert sorted((tmp_path / "ck").rglob("*")) == before, "a failed start changes nothing"
+
+
+@pytest.mark.parametrize("output", ["complete", "Append", None])
+def test_an_output_that_there_is_not(timed: hf.Stream, output: Any) -> None:
+    for refuse in (
+        lambda: timed.key_by("k").window(hf.tumbling("10 s"), output=output),
+        lambda: timed.window(hf.tumbling("10 s"), output=output),
+        lambda: timed.key_by("k").top(3, "v", output=output),
+    ):
+        with pytest.raises(hf.InputError, match="output can't be") as refused:
+            refuse()
+        assert '"retract"' in str(refused.value)
+
+
+def test_what_is_no_stream(timed: hf.Stream, spark: SparkSession) -> None:
+    table: Any = spark.range(1).withColumnRenamed("id", "v")
+    with pytest.raises(hf.InputError, match="join takes a stream, not a DataFrame") as refused:
+        timed.join(table, "v")
+    assert "transform(lambda df: df.join(table" in str(refused.value)
+    timed.transform(lambda df: df.join(table, "v"))  # as it says
+    for refuse in (timed.connect, timed.key_by("k").connect, lambda t: timed.join_as_of(t, "v")):
+        with pytest.raises(hf.InputError, match="takes a stream"):
+            refuse(table)
+    with pytest.raises(hf.InputError, match=r"hf.stream takes a streaming DataFrame, not 'in'"):
+        hf.stream("in")  # type: ignore[arg-type]
+
+
+def test_what_is_no_sink(timed: hf.Stream) -> None:
+    counts = timed.key_by("k").aggregate(n=hf.count())
+    for refuse in (timed.write_to, counts.write_to):
+        with pytest.raises(hf.InputError, match="write_to takes sinks, not 'out'"):
+            refuse("out")  # type: ignore[arg-type]
+    windows = timed.key_by("k").window(hf.tumbling("10 s")).aggregate(n=hf.count())
+    with pytest.raises(hf.InputError, match="write_to takes sinks, not 'late'"):
+        windows.write_to(hf.sinks.noop(), late="late")  # type: ignore[arg-type]
+
+
+def test_words_of_start_that_there_are_not(timed: hf.Stream, tmp_path: Path) -> None:
+    counts = timed.key_by("k").aggregate(n=hf.count()).write_to(hf.sinks.noop())
+    for trigger in ("availablenow", "once"):
+        with pytest.raises(hf.InputError, match=f"trigger can't be '{trigger}'") as refused:
+            counts.start("p", tmp_path / "ck", trigger=trigger)
+        assert '"available-now"' in str(refused.value)
+    with pytest.raises(hf.InputError, match="from_entry must be the number of an entry, not '1'"):
+        counts.start("p", tmp_path / "ck", from_entry="1")  # type: ignore[arg-type]
+    assert not (tmp_path / "ck").exists()

@@ -66,6 +66,10 @@ def test_what_people_try_first() -> None:
         _ = STREAM.writeStream  # type: ignore[attr-defined]
     with pytest.raises(hf.UnknownNameError, match=r"key_by\(…\).aggregate\(n=hf.count\(\)"):
         GROUPED.count()  # type: ignore[attr-defined]
+    with pytest.raises(hf.UnknownNameError, match=r'say key_by\("word"\).aggregate\('):
+        STREAM.aggregate(n=hf.count())  # type: ignore[attr-defined]
+    with pytest.raises(hf.UnknownNameError, match=r'say key_by\("word"\).top\('):
+        STREAM.top(3, by="n")  # type: ignore[attr-defined]
     with pytest.raises(hf.UnknownNameError, match=r"transform\(lambda df: df.withColumnRenamed"):
         STREAM.withColumnRenamed("a", "b")  # type: ignore[attr-defined]
     with pytest.raises(hf.UnknownNameError, match=r'start\("name", checkpoint_dir'):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from holdfast.checkpoint.coordinator import CheckpointEvent
@@ -66,14 +67,24 @@ class Options:
         end_of_input: bool,
     ) -> Options:
         """Check and convert what the user wrote."""
-        if _NAME.fullmatch(name) is None:
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise InputError(
                 f"{name!r} can't name a pipeline",
                 hint="use letters, digits and _ . - (100 at most)",
             )
+        if not isinstance(checkpoint_dir, str | PathLike) or not str(checkpoint_dir):
+            raise InputError(
+                f"checkpoint_dir can't be {checkpoint_dir!r}",
+                hint='give a path or a URL: checkpoint_dir="ck", or "s3://bucket/ck"',
+            )
         if durability not in ("checkpoint", "epoch"):
             raise InputError(
                 f"durability can't be {durability!r}", hint='it is "checkpoint" or "epoch"'
+            )
+        if from_entry is not None and type(from_entry) is not int:
+            raise InputError(
+                f"from_entry must be the number of an entry, not {from_entry!r}",
+                hint="holdfast checkpoints CK lists them",
             )
         for what, value, least in (
             ("partitions", partitions, 1),
@@ -82,15 +93,31 @@ class Options:
             ("memory_bytes", memory_bytes, 1 << 20),
             ("local_limit_bytes", local_limit_bytes, 1 << 20),
         ):
-            if value is not None and value < least:
-                raise InputError(f"{what} must be at least {least}, not {value}")
+            if value is not None and not (isinstance(value, int | float) and value >= least):
+                raise InputError(f"{what} must be a number of at least {least}, not {value!r}")
         word = trigger if trigger in ("available-now", "manual") else None
+        if isinstance(trigger, str) and word is None and not trigger.strip()[:1].isdigit():
+            raise InputError(
+                f"trigger can't be {trigger!r}",
+                hint='it is "available-now" to read what there is and end, "manual" in tests, or how often '
+                'to look for input: "10 s"',
+            )
         if end_of_input and word != "available-now":
             raise InputError(
-                f"end_of_input=True doesn't go with trigger={trigger!r}: input that goes on has no end",
+                f"end_of_input=True goes with trigger='available-now' only, not with {trigger!r} (which is "
+                "'0 s' unless given): input that goes on has no end",
                 hint='use trigger="available-now"; in a test with trigger="manual" let the sources say '
                 "it: EpochSource.end()",
             )
+        # Absolute: Spark may have been started from another folder.
+        local = default_local_dir() if local_dir is None else Path(local_dir).absolute()
+        try:
+            str(local).encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"local_dir can't be {local}: its name is no UTF-8, and Arrow can't write there",
+                hint="give a folder with another name",
+            ) from None
         return cls(
             name=name,
             checkpoint_dir=str(checkpoint_dir),
@@ -108,8 +135,7 @@ class Options:
             max_ahead_bytes=max_ahead_bytes,
             max_ahead_s=parse_duration(max_ahead, "max_ahead"),
             memory_bytes=memory_bytes,
-            # Absolute: Spark may have been started from another folder.
-            local_dir=default_local_dir() if local_dir is None else Path(local_dir).absolute(),
+            local_dir=local,
             local_limit_bytes=local_limit_bytes,
             from_entry=from_entry,
             drop_state=drop_state,

@@ -112,10 +112,10 @@ ROWS = _joined(
             "write_to(hf.sinks.foreach_batch(fn)), where fn(df, epoch, maybe_repeated) gets each epoch",
         ),
         _each("outputMode trigger option options format queryName start toTable", _WRITE),
-        _each("agg count sum avg mean min max", _AGGREGATE),
+        _each("agg aggregate count sum avg mean min max", _AGGREGATE),
         _each("cube rollup groupingSets", _SETS),
         _each("distinct dropDuplicates drop_duplicates", _ONCE),
-        _each("limit offset orderBy sort sortWithinPartitions", _TOP),
+        _each("limit offset orderBy sort sortWithinPartitions top", _TOP),
         _each(
             "collect first head isEmpty show tail take toArrow toLocalIterator toPandas pandas_api plot",
             _LOOK,

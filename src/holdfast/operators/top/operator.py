@@ -91,7 +91,7 @@ class TopOperator(Operator):
         kinds, keys = dict(self.columns), dict(self.keys)
         if not self.keys or self.n < 1 or not self.order:
             raise InputError(
-                f"top {self.n} by {len(self.keys)} columns in the order of {len(self.order)}",
+                f"top {self.n} by {len(self.keys)} key columns and {len(self.order)} to order by",
                 hint="give at least one key column, n of at least 1 and a column to order by",
             )
         for name in (*keys, *(name for name, _ in self.order)):
@@ -123,7 +123,8 @@ class TopOperator(Operator):
         if self.output == "append" and (self.expires is None or self.event_time is None):
             raise InputError(
                 'top: output "append" has to know when a key is complete',
-                hint='give an event time and the key column that "expires", or use "retract"',
+                hint="give the stream a watermark and say until= with a key column that has a time, such "
+                'as "window_end"; or use output="retract"',
             )
 
     @property

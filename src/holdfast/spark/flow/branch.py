@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.errors import InputError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -74,6 +76,11 @@ class Branch:
         from holdfast.spark.process import check_event_time
 
         df, mark = step(self.df), self.watermark
+        if not hasattr(df, "isStreaming"):
+            raise InputError(
+                f"a step gave {df!r}, which is no DataFrame",
+                hint="let the function of transform(…) return the DataFrame that it makes",
+            )
         if df.isStreaming:
             check_stream(df)
         if mark is not None and mark.derived and mark.column not in df.columns:
