@@ -115,6 +115,7 @@ def numbers_of(row: dict[str, Any]) -> tuple[int | None, int | None]:
     return row["l"], row.get("r")
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(
     plan=st.one_of(steps(), drifting_steps()),

@@ -89,6 +89,7 @@ def pairs_of(table: pa.Table) -> list[Pair]:
     return sorted(pairs, key=repr)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     plan=st.one_of(steps(), drifting_steps()),

@@ -51,6 +51,7 @@ epochs = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, report_multiple_bugs=False)
 @given(
     plan=st.lists(epochs, min_size=1, max_size=9),

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from pyspark.util import handle_worker_exception
 
+from holdfast.errors import ProcessingError
+from holdfast.operators.arriving import TAG
+from holdfast.operators.base import Clock
 from holdfast.operators.process.declare import ListState, MapState, ValueState
 from holdfast.operators.process.keyed import KeyedProcess
+from holdfast.spark.stateful.batch import _run
 from holdfast.spark.stateful.frames import _series, _to_arrow
+from holdfast.spark.task import TaskReport
+from holdfast.state.schema import HASH
 from holdfast.state.text import python_values, text_array
+from holdfast.testing import ProcessorTester
 from tests.operators.process_harness import Harness
 
 KEYS = (("k", pa.string()),)
@@ -72,3 +82,57 @@ def test_pandas_frames_have_it_as_python_does() -> None:
         series = _series(pa.chunked_array([array]), "UTC")
         again = _to_arrow(list(series), kind, "UTC")
         assert python_values(again) == values
+
+
+class Complains(KeyedProcess):
+    """Has a message of its own, and a counter, for what it doesn't like."""
+
+    output = "k string"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        ctx.metrics.add(f"seen {key.k}")
+        if rows[0].s == "raise":
+            raise ValueError(f"no such key: {key.k}")
+        yield (key.k,)
+
+
+def sent_by_worker(error: BaseException) -> str:
+    """What Spark's worker tells the driver of an error."""
+    told = io.BytesIO()
+    handle_worker_exception(error, told)
+    return told.getvalue()[8:].decode()
+
+
+def test_an_error_that_quotes_it_can_be_sent(tmp_path: Path) -> None:
+    run = Harness(Complains, tmp_path, KEYS, (*KEYS, ("s", pa.string())))
+    with pytest.raises(ProcessingError) as raised:
+        run.run([(BAD, "raise")], 1000)
+    assert "no such key: \\udcff\\udcfe bad" in raised.value.message
+    # As the tasks of a stream do it.
+    raised.value.__cause__, raised.value.__suppress_context__ = None, True
+    assert "no such key: \\udcff\\udcfe bad" in sent_by_worker(raised.value)
+
+
+def test_an_error_of_a_batch_that_quotes_it_can_be_sent(tmp_path: Path) -> None:
+    operator = Harness(Complains, tmp_path, KEYS, (*KEYS, ("s", pa.string()))).operator()
+    row = {HASH: 1, TAG: 0, "k": BAD, "s": "raise"}
+    columns = [text_array([row.get(f.name)], f.type) for f in operator.input_schema]
+    batch = pa.RecordBatch.from_arrays(columns, names=operator.input_schema.names)
+    with pytest.raises(ProcessingError) as raised:
+        list(_run(operator, Clock(0, 0), 0, 1, iter([batch])))
+    assert "no such key: \\udcff\\udcfe bad" in sent_by_worker(raised.value)
+
+
+def test_counters_may_be_named_by_it(tmp_path: Path) -> None:
+    run = Harness(Complains, tmp_path, KEYS, (*KEYS, ("s", pa.string())))
+    (report,) = run.run([(BAD, "x")], 1000).reports
+    again = TaskReport.decoded(report.encoded())
+    assert again.metrics == {"seen \\udcff\\udcfe bad": 1}
+
+
+def test_a_tester_takes_it() -> None:
+    tester = ProcessorTester(Remembers(), columns="k string, s string", keys="k")
+    (row,) = tester.process([(BAD, BAD)])
+    assert (row["k"], row["seen"], row["names"]) == (BAD, [BAD], {BAD: BAD})
+    tester.set_state(BAD, last={"text": f"{BAD}!", "n": 1})
+    assert tester.state(BAD)["last"] == {"text": f"{BAD}!", "n": 1}

@@ -11,7 +11,7 @@ import pytest
 from pyspark import errors as spark_errors
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from holdfast.errors import HoldfastError, ProcessingError
 from holdfast.spark.stateful.handle import parse_time_mode
@@ -149,6 +149,17 @@ class Strict(StatefulProcessor):
         self.value = handle.getValueState("v", StructType(fields))
         self.items = handle.getListState("l", "n long NOT NULL")
         self.entries = handle.getMapState("m", "k string not null", "n long")
+        inner = StructType([StructField("x", LongType(), nullable=False)])
+        self.nested = handle.getValueState(
+            "d",
+            StructType(
+                [
+                    StructField("one", inner),
+                    StructField("many", ArrayType(inner, containsNull=False)),
+                    StructField("named", MapType(StringType(), inner)),
+                ]
+            ),
+        )
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
         self.act(self)
@@ -160,6 +171,7 @@ def test_fields_that_are_never_null_are_held_to_it() -> None:
         strict.value.update((1, None))
         strict.items.put([(1,)])
         strict.entries.updateValue(("a",), (None,))
+        strict.nested.update((None, [(1,), (2,)], {"a": (1,), "b": None}))
 
     assert run(Strict(fine)) == ["done"]  # type: ignore[arg-type]
     broken: list[tuple[Action, str]] = [
@@ -167,6 +179,16 @@ def test_fields_that_are_never_null_are_held_to_it() -> None:
         (lambda s: s.items.appendValue((None,)), "field 'n' of state 'l'"),
         (lambda s: s.items.put([(1,), (None,)]), "field 'n' of state 'l'"),
         (lambda s: s.entries.updateValue((None,), (1,)), "field 'k' of state 'm'"),
+        (lambda s: s.nested.update(((None,), [], {})), "field 'one.x' of state 'd'"),
+        (lambda s: s.nested.update((None, [None], {})), "field 'many.element' of state 'd'"),
+        (
+            lambda s: s.nested.update((None, [(1,), (None,)], {})),
+            "field 'many.element.x' of state 'd'",
+        ),
+        (
+            lambda s: s.nested.update((None, [], {"a": (None,)})),
+            "field 'named.value.x' of state 'd'",
+        ),
     ]
     for act, where in broken:
         with pytest.raises(ProcessingError, match=f"{where} is declared never to be null"):

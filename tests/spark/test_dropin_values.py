@@ -65,6 +65,7 @@ TAKEN: list[tuple[str, Any, tuple[Any, ...]]] = [
     ("s string", (1.5,), ("1.5",)),
     ("s string", (Decimal("1.50"),), ("1.50",)),
     ("raw binary", ("x",), (b"x",)),
+    ("raw binary", ("a\udcff",), (b"a\xff",)),
     ("raw binary", (bytearray(b"x"),), (b"x",)),
     ("m decimal(10,2)", (Decimal("1.235"),), (Decimal("1.24"),)),
     ("m decimal(10,2)", (7,), (Decimal("7.00"),)),

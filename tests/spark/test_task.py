@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,14 +19,17 @@ from holdfast.operators.arriving import SOURCE, TAG
 from holdfast.operators.base import Clock
 from holdfast.operators.deduplicate import DeduplicateOperator
 from holdfast.operators.kinds import AggregateSpec, Input
+from holdfast.operators.process.keyed import KeyedProcess
 from holdfast.recovery.opener import RunOpener
 from holdfast.spark.spill import Ingest
 from holdfast.spark.task import TaskReport, TaskSpec, run_task
 from holdfast.state.hashing import FULL_RANGE, partition_of
+from holdfast.state.run import StoredForm
 from holdfast.state.schema import HASH
-from holdfast.state.version import Version
+from holdfast.state.version import Change, Version
 from holdfast.state.view import TableView
 from holdfast.storage import MemoryStorage
+from tests.operators.process_harness import Harness
 
 KEYS = [("word", pa.string())]
 SPECS = [AggregateSpec("n", "count"), AggregateSpec("total", "sum", (Input("x", pa.int64()),))]
@@ -50,7 +57,7 @@ def run_epoch(
         storage=MemoryStorage("tasks"),
         host="h1",
         segments={TABLE.table: version.segments(TABLE.table, FULL_RANGE)},
-        mergeable=frozenset(version.runs()),
+        mergeable=frozenset(n for n, run in version.runs().items() if run.stored is None),
         stagers={},
         memory_bytes=memory,
     )
@@ -97,6 +104,49 @@ def test_many_epochs_with_changing_partitions_equal_a_dict(tmp_path: Path, memor
     deepest = max(len(version.segments(TABLE.table, s.range)) for s in version.tables[TABLE.table])
     assert deepest <= 20
     assert not list(tmp_path.glob("spill-*"))
+
+
+def test_a_task_merges_around_a_layer_of_which_half_is_stored(tmp_path: Path) -> None:
+    """What it makes of its runs fits the version that it was given."""
+
+    def rows(epoch: int) -> pa.RecordBatch:
+        return batch([f"{epoch}-{i}" for i in range(256)], [1] * 256)
+
+    version = Version(-1)
+    for epoch in range(4):
+        version, _ = run_epoch(version, epoch, rows(epoch), 2, tmp_path, 1 << 30)
+    last = version.segments(TABLE.table, FULL_RANGE)[-1].run
+    form = StoredForm("runs/half", 1, "00", 1)
+    half = msgspec.structs.replace(last, stored=form)
+    version = version.apply([Change(TABLE.table, last.range, (last.name,), half)])
+    merged = 0
+    for epoch in range(4, 16):
+        version, reports = run_epoch(version, epoch, rows(epoch), 1, tmp_path, 1 << 30)
+        merged += sum(bool(change.inputs) for r in reports for change in r.changes)
+    assert merged
+    assert len(read(version, tmp_path)) == 16 * 256
+
+
+class Counts(KeyedProcess):
+    """Counts whatever stands in its rows."""
+
+    output = "k string"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            ctx.metrics.add(f"{row.d} {row.x}", row.x)
+            ctx.metrics.add("price", row.d)
+        yield (key.k,)
+
+
+def test_user_code_may_count_whatever_numbers_it_has(tmp_path: Path) -> None:
+    columns = (("k", pa.string()), ("x", pa.float64()), ("d", pa.decimal128(9, 2)))
+    run = Harness(Counts, tmp_path, columns[:1], columns)
+    rows = [("a", math.nan, Decimal("1.50")), ("a", math.inf, Decimal("2.25"))]
+    (report,) = run.run(rows, 1000).reports
+    told = TaskReport.decoded(report.encoded()).metrics
+    assert math.isnan(told.pop("1.50 nan"))
+    assert told == {"2.25 inf": math.inf, "price": 3.75}
 
 
 def test_an_empty_partition_reports_too(tmp_path: Path) -> None:

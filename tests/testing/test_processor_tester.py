@@ -109,6 +109,40 @@ def test_control_rows_come_first(tester: hf.testing.ProcessorTester) -> None:
     ]
 
 
+def test_names_that_are_not_there_are_told(tester: hf.testing.ProcessorTester) -> None:
+    assert tester.side_output("large") == []
+    with pytest.raises(hf.InputError, match=r"no side output 'lrage'.*choose one of: large, late"):
+        tester.side_output("lrage")
+    for wrong in ("ta", "user"):
+        with pytest.raises(hf.InputError, match=rf"no timestamp column '{wrong}'.*one of: at"):
+            hf.testing.ProcessorTester(
+                Cart(), columns="user string, at timestamp", keys="user", event_time=wrong
+            )
+    with pytest.raises(hf.InputError, match=r"Cart is a class, not a process.*give Cart\(\)"):
+        hf.testing.ProcessorTester(Cart, columns="user string", keys="user")
+
+
+def test_tracebacks_have_the_users_lines_alone() -> None:
+    class Late(Cart):
+        def process(self, key: Any, rows: Any, ctx: hf.Context) -> Iterator[Any]:
+            ctx.timers.set(rows[0].at)
+            yield from ()
+
+    class Narrow(Cart):
+        def process(self, key: Any, rows: Any) -> Iterator[Any]:  # type: ignore[override]
+            yield from ()
+
+    for process, line in ((Late(), "ctx.timers.set(rows[0].at)"), (Narrow(), None)):
+        tester = hf.testing.ProcessorTester(
+            process, columns="user string, at timestamp", keys="user", processing_time=T0
+        )
+        with pytest.raises(hf.HoldfastError) as failed:
+            tester.process([("ann", T0)])
+        assert "keyed.py" not in str(failed.value)
+        assert str(failed.value).count("File ") == (0 if line is None else 1)
+        assert line is None or line in str(failed.value)
+
+
 def test_time_does_not_go_back(tester: hf.testing.ProcessorTester) -> None:
     with pytest.raises(hf.InputError, match="can't go back"):
         tester.set_time(processing_time=T0 - MINUTE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from holdfast.checkpoint.entry import PlacedPartition
@@ -55,7 +54,7 @@ class Reports:
         """The reports since the last call."""
         messages = self.accumulator.value
         self.accumulator.value = []
-        return [msgspec.json.decode(message, type=TaskReport) for message in messages]
+        return [TaskReport.decoded(message) for message in messages]
 
 
 def received(part: NodeJob, reports: list[TaskReport]) -> int:

@@ -39,6 +39,7 @@ from holdfast.state.memory import MemoryRun
 from holdfast.state.merge import merge_runs, merged_schema
 from holdfast.state.run import Run, Segment
 from holdfast.state.schema import TOMBSTONE, TableSchema, order_to_time
+from holdfast.state.text import printable
 from holdfast.state.tiers import newest_to_merge
 from holdfast.state.version import Change
 from holdfast.storage import Storage
@@ -123,6 +124,15 @@ class TaskReport(msgspec.Struct, frozen=True):
     operator: str = ""
     batch_bytes: int = 0
     """The size of the largest batch of rows that came in."""
+
+    def encoded(self) -> bytes:
+        """As it is sent. Not JSON, which has neither NaN nor infinity: user code may count them."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def decoded(cls, message: bytes) -> TaskReport:
+        """What was sent."""
+        return msgspec.msgpack.decode(message, type=cls)
 
 
 def run_task(spec: TaskSpec, partition: int, batches: Iterable[pa.RecordBatch]) -> TaskReport:
@@ -461,5 +471,7 @@ class _Totals:
         self.keys += keys
         self.new_keys += update.new_keys
         self.again |= update.again
-        for name, amount in update.metrics.items():
-            self.metrics[name] = self.metrics.get(name, 0) + amount
+        for counted, amount in update.metrics.items():
+            # Both of data, maybe, and they go into the report: text that is no UTF-8, decimals.
+            name = printable(str(counted))
+            self.metrics[name] = self.metrics.get(name, 0) + float(amount)

@@ -29,6 +29,7 @@ from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.keys import sort_rows
 from holdfast.state.schema import HASH
+from holdfast.state.text import python_values, text_array
 from holdfast.testing.memory_state import MemoryState
 from holdfast.types import parse_schema, type_words
 
@@ -85,6 +86,8 @@ class ProcessorTester:
         self._schema = parse_schema(columns)
         self._keys = _names(keys)
         _check_columns("rows", self._keys, self._schema)
+        if event_time is not None:
+            _check_event_time(event_time, self._schema)
         self._first = _Initial.of(process, initial_columns, initial_keys, initial, self._typed_keys)
         self._control = None if control_columns is None else parse_schema(control_columns)
         program, broadcast = self._program(process, output, event_time, time_mode, pandas)
@@ -101,6 +104,7 @@ class ProcessorTester:
         )
         self._state = MemoryState(self._operator.tables)
         self._sides: dict[str, list[dict[str, Any]]] = {}
+        self._side_names = {LATE, *getattr(process, "side_outputs", ())}
         self.metrics: dict[str, float] = {}
         self.epoch = -1
         self._processing_ms = to_ms(processing_time)
@@ -154,6 +158,11 @@ class ProcessorTester:
 
     def side_output(self, name: str = LATE) -> list[dict[str, Any]]:
         """All rows that went to a side output so far."""
+        if name not in self._side_names:
+            raise InputError(
+                f"there is no side output {name!r}",
+                hint=f"choose one of: {', '.join(sorted(self._side_names))}",
+            )
         return list(self._sides.get(name, ()))
 
     def state(self, *key: Any) -> dict[str, Any]:
@@ -206,6 +215,10 @@ class ProcessorTester:
             kinds: tuple[TimeKind, ...] = ("event", "processing") if event_time else ("processing",)
             program = KeyedProgram(process, kinds, output)
             return program, program.broadcast
+        if isinstance(process, type):
+            raise InputError(
+                f"{process.__name__} is a class, not a process", hint=f"give {process.__name__}()"
+            )
         from holdfast.spark.stateful.api import program_for_tests
 
         return program_for_tests(process, self._schema, self._keys, output, time_mode, pandas), ()
@@ -363,6 +376,15 @@ def _check_columns(what: str, keys: Sequence[str], schema: pa.Schema) -> None:
         )
 
 
+def _check_event_time(name: str, schema: pa.Schema) -> None:
+    times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+    if name not in times:
+        raise InputError(
+            f"the rows have no timestamp column {name!r}, which event_time names",
+            hint=f"choose one of: {', '.join(times)}" if times else "declare one in columns",
+        )
+
+
 def _fitted(name: str, kind: pa.DataType, value: Any) -> Any:
     """A value for a state, as it will be read back."""
     try:
@@ -409,7 +431,7 @@ def _table(rows: Sequence[Any], schema: pa.Schema, what: str) -> pa.Table:
 
 def _column(what: str, values: list[Any], kind: pa.DataType) -> pa.Array:
     try:
-        return pa.array(values, kind)
+        return text_array(values, kind)
     except MISFITS as error:
         raise InputError(
             f"{what} is declared as {type_words(kind)}, and was given something else: {error}",
@@ -420,10 +442,17 @@ def _column(what: str, values: list[Any], kind: pa.DataType) -> pa.Array:
 def _hashes(keys: pa.Table) -> Any:
     """Hashes that spread keys; Spark's own are not needed where nothing is kept."""
     digests = [
-        xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(row, enc_hook=str))
-        for row in zip(*(column.to_pylist() for column in keys.columns), strict=True)
+        xxhash.xxh3_64_intdigest(_encoded(row))
+        for row in zip(*(python_values(column) for column in keys.columns), strict=True)
     ]
     return np.array(digests, np.uint64)
+
+
+def _encoded(row: tuple[Any, ...]) -> bytes:
+    try:
+        return msgspec.msgpack.encode(row, enc_hook=str)
+    except UnicodeEncodeError:  # text that is no UTF-8
+        return repr(row).encode()
 
 
 def _dicts(table: pa.Table) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -22,6 +22,8 @@ from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.declare import State, TimeKind
 
 __all__ = ["Chunk", "DueTimer", "Program", "Result", "Running", "user_error"]
+
+_OURS = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +120,14 @@ def user_error(error: Exception, what: str, key: Mapping[str, object], epoch: in
         return error
     if isinstance(error, HoldfastError):
         # What user code asked of Holdfast and can't have.
-        lines = "".join(traceback.format_tb(_below(error))).rstrip()
-        text = f"{what}, {where}: {error.message}\nTraceback (most recent call last):\n{lines}"
+        lines = "".join(_users_part(error).format()).rstrip()
+        text = f"{what}, {where}: {error.message}"
+        if lines:
+            text += f"\nTraceback (most recent call last):\n{lines}"
         return type(error)(text, hint=error.hint)
-    frames = "".join(traceback.format_exception(type(error), error, _below(error))).rstrip()
+    whole = traceback.TracebackException.from_exception(error)
+    whole.stack = _users_part(error)
+    frames = "".join(whole.format() if whole.stack else whole.format_exception_only()).rstrip()
     failed = ProcessingError(
         f"{what} raised {type(error).__name__} {where}: {error}\n{frames}",
         hint="mend the code and start again: it continues after the last checkpoint",
@@ -130,7 +136,9 @@ def user_error(error: Exception, what: str, key: Mapping[str, object], epoch: in
     return failed
 
 
-def _below(error: Exception) -> TracebackType | None:
-    """The traceback without its first frame, which is Holdfast's own."""
-    trace = error.__traceback__
-    return trace.tb_next if trace is not None and trace.tb_next is not None else trace
+def _users_part(error: Exception) -> traceback.StackSummary:
+    """The traceback from the first to the last frame that isn't Holdfast's own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [i for i, frame in enumerate(frames) if not frame.filename.startswith(_OURS)]
+    part = frames[theirs[0] : theirs[-1] + 1] if theirs else []
+    return traceback.StackSummary.from_list(part)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -219,7 +218,7 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
             # Such an error quotes the code that it comes from. Spark sends a text, in which that
             # code's own error would stand first, and be taken for the whole of it.
             raise error from None
-        accumulator.add([msgspec.json.encode(report)])
+        accumulator.add([report.encoded()])
 
     return task
 

@@ -165,7 +165,7 @@ def _check_processor(processor: object) -> None:
 def _check_nullable(declared: Declared) -> None:
     """Refuse what Spark refuses with this encoding; with the other it takes such fields."""
     for name, variable in declared.variables.items():
-        if variable.required or variable.key_required:
+        if any(len(path) == 1 for path in (*variable.required, *variable.key_required)):
             raise schema_not_nullable(name, variable.words())
 
 

@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
+from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.base import Clock, Operator, Place
 from holdfast.recovery.opener import RunOpener
 from holdfast.spark.pacing import Shape
@@ -74,6 +75,9 @@ def _run(
         try:
             for part, rows in ingest.pieces(within):
                 yield from session.update(rows, part).output.to_batches()
+        except (ProcessingError, InputError) as error:
+            # It quotes the code that it comes from, whose own error Spark may not be able to say.
+            raise error from None
         finally:
             session.close()
             ingest.close()

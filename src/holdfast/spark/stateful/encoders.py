@@ -123,7 +123,7 @@ def _string(value: Any) -> Any:
 def _binary(value: Any) -> Any:
     value = _plain(value)
     if isinstance(value, str):
-        return value.encode()
+        return value.encode(errors="surrogateescape")
     if not isinstance(value, bytes | bytearray | memoryview):
         raise MisfitError("it is no bytes")
     return bytes(value)

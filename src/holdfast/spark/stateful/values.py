@@ -31,9 +31,10 @@ class Codec:
     """Fields of one state variable: its value, or the key of a map."""
 
     def __init__(
-        self, state: str, schema: pa.Schema, doing: str, required: Sequence[str] = ()
+        self, state: str, schema: pa.Schema, doing: str, required: Sequence[tuple[str, ...]] = ()
     ) -> None:
         self.state, self.schema, self.doing, self.required = state, schema, doing, required
+        self._struct = pa.struct(list(schema))
         self.names: tuple[str, ...] = tuple(schema.names)
         self._width = len(self.names)
         self._row = row_maker(self.names)
@@ -79,12 +80,12 @@ class Codec:
         return self._row(self.decode(held))
 
     def _check_required(self, held: dict[str, Any]) -> None:
-        for name in self.required:
-            if held[name] is None:
+        for path in self.required:
+            if _has_null(held, self._struct, path):
                 raise StateError(
                     self.doing,
-                    f"field {name!r} of state {self.state!r} is declared never to be null, and was "
-                    "given None: declare it nullable, or give it a value",
+                    f"field {'.'.join(path)!r} of state {self.state!r} is declared never to be null, and "
+                    "was given None: declare it nullable, or give it a value",
                 )
 
     def _misfit(self, given: tuple[Any, ...], error: Exception) -> StateError:
@@ -100,6 +101,19 @@ class Codec:
                     f"was given {value!r} ({kind}): {reason}",
                 )
         return StateError(self.doing, str(error))
+
+
+def _has_null(value: Any, kind: pa.DataType, path: Sequence[str]) -> bool:
+    """Whether what a path leads to is null somewhere; what is on the way may be, and leads nowhere."""
+    if not path or value is None:
+        return value is None and not path
+    first, rest = path[0], path[1:]
+    if pa.types.is_struct(kind):
+        return _has_null(value[first], kind.field(first).type, rest)
+    if pa.types.is_map(kind):
+        inner = kind.key_type if first == "key" else kind.item_type
+        return any(_has_null(v, inner, rest) for v in (value if first == "key" else value.values()))
+    return any(_has_null(v, kind.value_type, rest) for v in value)
 
 
 @lru_cache(maxsize=256)

@@ -26,9 +26,9 @@ class Variable:
     key_schema: pa.Schema | None = None
     """Of a map: the fields of its keys."""
     ttl_ms: int | None = None
-    required: tuple[str, ...] = ()
-    """Fields that are declared never to be null."""
-    key_required: tuple[str, ...] = ()
+    required: tuple[tuple[str, ...], ...] = ()
+    """Fields that are declared never to be null, each with the names on the way to it."""
+    key_required: tuple[tuple[str, ...], ...] = ()
     """Of a map: such fields of its keys."""
 
     def state(self, taken: Collection[str] = ()) -> State:
