@@ -14,7 +14,7 @@ from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
 from holdfast.spark.ticks import source_numbers
 from holdfast.testing import EpochSource
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def run(df: DataFrame, scratch: Path, keep: dict[int, dict[str, bytes]]) -> list[tuple[int, int]]:

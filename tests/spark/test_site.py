@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.checkpoint.coordinator import Coordinator, StoreResult
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.checkpoint.retention import Retention
 from holdfast.recovery.opener import local_path
 from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.site import LocalSite
+from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.run import LocalForm, Run, StoredForm
 from holdfast.state.version import Change, Version
+from holdfast.storage import MemoryStorage
+from tests.checkpoint.log_support import open_log
 
 TABLE = "op.groups"
 
@@ -73,6 +78,15 @@ def test_what_a_failed_attempt_left_goes_when_nobody_can_be_writing_it(files: Lo
     assert on_disk(files) == {"0-0-s", "0-1-b"}
 
 
+def test_what_a_killed_worker_was_fetching_goes_though_its_run_lives(files: LocalFiles) -> None:
+    ledger, site = Ledger(Version(-1)), LocalSite(files)
+    with ledger.epoch():
+        (files.folder / "0-0-a.run.123-4.tmp").write_bytes(b"ro")
+        record(ledger, written(files, "0-0-a", 0, 0))
+    site.retire(ledger)
+    assert on_disk(files) == {"0-0-a"}
+
+
 def test_the_file_of_a_background_result_stays_until_it_is_installed(files: LocalFiles) -> None:
     ledger, site = Ledger(Version(-1)), LocalSite(files)
     with ledger.epoch():
@@ -86,3 +100,22 @@ def test_the_file_of_a_background_result_stays_until_it_is_installed(files: Loca
         ledger.install([result])
     site.retire(ledger)
     assert on_disk(files) == {"0-0-s"}
+
+
+def test_what_a_checkpoint_is_writing_stays(files: LocalFiles) -> None:
+    storage, ledger, site = MemoryStorage("site-writing"), Ledger(Version(-1)), LocalSite(files)
+
+    class Storer:
+        def store(self, version: Version, clock: TableClock | None) -> StoreResult:
+            merged = written(files, "0-0-s", 0, 0, stored=True)
+            # An epoch ends before anybody knows of the file.
+            site.retire(ledger)
+            return StoreResult((Change(TABLE, FULL_RANGE, ("0-0-a",), merged),))
+
+    coordinator = Coordinator(
+        open_log(storage), storage, ledger, Storer(), {}, (), {}, Retention(), now_ms=lambda: 1
+    )
+    with ledger.epoch():
+        record(ledger, written(files, "0-0-a", 0, 0))
+    assert coordinator.checkpoint() is not None
+    assert "0-0-s" in on_disk(files)

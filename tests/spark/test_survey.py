@@ -105,10 +105,18 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     assert "local" in survey(tmp_path / "local", 1, {}).error
 
 
-@pytest.mark.parametrize("left", ["0-1-0-x.run", "0-1-0-x.run.123-4.tmp", "0-1-0-x.lock"])
+@pytest.mark.parametrize(
+    "left",
+    [
+        "0-1-0-x.run",
+        "0-1-0-x.run.123-4.tmp",
+        "0-1-0-x.lock",
+        "0-1-0-live.parquet.123-xx.tmp",  # half a copy of a run that lives
+    ],
+)
 def test_what_failed_attempts_left_goes_after_a_while(tmp_path: Path, left: str) -> None:
     live = run_of(tmp_path, "0-1-0-live")
-    old, young = tmp_path / left, tmp_path / left.replace("-x", "-y")
+    old, young = tmp_path / left, tmp_path / left.replace("-x", "-y", 1)
     for path in (old, young):
         path.touch()
     for path in (old, local_path(tmp_path, live.name)):

@@ -6,14 +6,11 @@ claim or lower ones; what it reuses of a lower claim it hard-links first.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
 import tempfile
-import uuid
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from holdfast.checkpoint.entry import place_digest
@@ -21,6 +18,7 @@ from holdfast.checkpoint.ledger import Ledger
 from holdfast.errors import ConfigurationError
 from holdfast.recovery.opener import local_path
 from holdfast.recovery.own_folder import check_own, make_own
+from holdfast.spark.own_folders import OwnFolders
 from holdfast.state.run import Run
 
 __all__ = ["LocalFiles", "default_local_dir"]
@@ -44,8 +42,7 @@ class LocalFiles:
         self._folder: Path | None = None
         self._since_listing = 0
         self._listed: tuple[list[Path], frozenset[int]] = ([], frozenset())
-        self._preparing: dict[Path, int] = {}
-        """Folders of this start, each with a descriptor that holds its lock."""
+        self._prepared = OwnFolders(self.root, "prepare-")
 
     @property
     def folder(self) -> Path:
@@ -93,50 +90,22 @@ class LocalFiles:
         if prepared is not None:
             self._known.update(path.stem for path in prepared.glob("*.run"))
             prepared.rename(self._folder)
-            self._release(prepared)
+            self._prepared.release(prepared)
         else:
             make_own(self._folder)
-        self._sweep()
+        self._prepared.sweep()
         for number in self.claims():
             if number < claim:
                 shutil.rmtree(self.root / str(number), ignore_errors=True)
 
     def prepare(self) -> Path:
-        """Make a folder for what a start brings here before it claims; locked while the start lives."""
+        """Make a folder for what a start brings here before it claims."""
         make_own(self.root)
-        while True:
-            folder = self.root / f"prepare-{uuid.uuid4().hex}"
-            folder.mkdir(0o700)
-            with suppress(FileNotFoundError):  # a sweep came before the lock
-                lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                self._preparing[folder] = lock
-                if folder.exists():
-                    return folder
-                self._release(folder)
+        return self._prepared.make()
 
     def discard(self, prepared: Path) -> None:
         """Remove a prepared folder, unless it has become a claim's."""
-        shutil.rmtree(prepared, ignore_errors=True)
-        self._release(prepared)
-
-    def _release(self, prepared: Path) -> None:
-        lock = self._preparing.pop(prepared, None)
-        if lock is not None:
-            os.close(lock)
-
-    def _sweep(self) -> None:
-        """Remove what starts that were killed have prepared: nobody holds its lock any more."""
-        for folder in self.root.glob("prepare-*"):
-            with suppress(FileNotFoundError):
-                lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
-                except BlockingIOError:
-                    pass  # another driver is starting
-                finally:
-                    os.close(lock)
+        self._prepared.remove(prepared)
 
     def known(self, names: Iterable[str]) -> None:
         """Runs that have, or may have, a file here."""
@@ -169,5 +138,6 @@ class LocalFiles:
         # Only now: what came of those who have ended is among them.
         live = ledger.live_runs()
         for path in paths:
-            if path.name.partition(".")[0] not in live:
+            # What a killed process was writing, too: nobody finishes it, though its run may live on.
+            if path.suffix == ".tmp" or path.name.partition(".")[0] not in live:
                 path.unlink(missing_ok=True)

@@ -154,7 +154,9 @@ def tidy(folder: Path, live: frozenset[str]) -> Found:
     before = time.time() - _LEFT_ALONE_S
     for path in folder.iterdir() if folder.exists() else ():
         with contextlib.suppress(FileNotFoundError):
-            if path.stem.partition(".")[0] not in live and path.stat().st_mtime < before:
+            # Nobody finishes what a killed process was writing, though its run may live on.
+            unwanted = path.suffix == ".tmp" or path.stem.partition(".")[0] not in live
+            if unwanted and path.stat().st_mtime < before:
                 path.unlink()
     return Found(task_host() or "")
 

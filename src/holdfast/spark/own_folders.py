@@ -1,0 +1,77 @@
+"""Folders that belong to a process: whoever comes later removes those whose process is gone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["OwnFolders"]
+
+
+class OwnFolders:
+    """Folders in ``root`` whose names begin with ``prefix``, each locked as long as its process lives.
+
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> folders = OwnFolders(root, "work-")
+    >>> made = folders.make()
+    >>> OwnFolders(root, "work-").sweep()  # somebody uses it
+    >>> made.exists()
+    True
+    >>> folders.remove(made)
+    >>> made.exists()
+    False
+    """
+
+    def __init__(self, root: Path, prefix: str) -> None:
+        self._root = root
+        self._prefix = prefix
+        self._locks: dict[Path, int] = {}
+        """A descriptor for each, which holds its lock."""
+
+    def make(self) -> Path:
+        """Make a folder for this user alone."""
+        while True:
+            folder = self._root / f"{self._prefix}{uuid.uuid4().hex}"
+            folder.mkdir(0o700)
+            with suppress(FileNotFoundError):  # a sweep came before the lock
+                lock = _opened(folder)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._locks[folder] = lock
+                if folder.exists():
+                    return folder
+                self.release(folder)
+
+    def remove(self, folder: Path) -> None:
+        """Remove a folder, if it is still there under this name."""
+        shutil.rmtree(folder, ignore_errors=True)
+        self.release(folder)
+
+    def release(self, folder: Path) -> None:
+        """A folder has another name now, and is nobody's here."""
+        lock = self._locks.pop(folder, None)
+        if lock is not None:
+            os.close(lock)
+
+    def sweep(self) -> None:
+        """Remove folders of processes that were killed: nobody holds their locks any more."""
+        for folder in self._root.glob(f"{self._prefix}*"):
+            # In a folder that is for everybody they may be another user's, or no folders at all.
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                lock = _opened(folder)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if os.fstat(lock).st_uid == os.geteuid():
+                        shutil.rmtree(folder, ignore_errors=True)
+                except BlockingIOError:
+                    pass  # its process lives
+                finally:
+                    os.close(lock)
+
+
+def _opened(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
