@@ -95,3 +95,26 @@ def test_a_failure_before_the_first_epoch_names_none() -> None:
         "pipeline 'orders' failed before its first epoch was done: no such topic"
     )
     assert failed.hint == f"mend the cause and {AGAIN}"
+
+
+def test_of_an_error_in_the_jvm_it_is_said_what_the_jvm_said() -> None:
+    report = """[FOREACH_BATCH_USER_FUNCTION_ERROR] …
+Traceback (most recent call last):
+  File "running.py", line 1, in _on_batch
+py4j.protocol.Py4JJavaError: An error occurred while calling o7.count.
+: org.apache.spark.SparkException: [FAILED_READ_FILE] Encountered error while reading file in/x.parquet.
+\tat org.apache.spark.sql.errors
+Caused by: java.util.concurrent.ExecutionException: other
+\tat java.base
+\t... 34 more
+Caused by: java.lang.RuntimeException: in/x.parquet is not a Parquet file
+\t... 34 more
+=== Streaming Query ===
+Caused by: nothing of it
+"""
+    failed = failure_of(RuntimeError(report), "orders", 4)
+    assert failed.message == (
+        "pipeline 'orders' failed after epoch 4: org.apache.spark.SparkException: [FAILED_READ_FILE] "
+        "Encountered error while reading file in/x.parquet, because of java.lang.RuntimeException: "
+        "in/x.parquet is not a Parquet file"
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from holdfast.errors import WHAT_TO_DO, InternalError, ProcessingError
+import itertools
+
+from holdfast.errors import WHAT_TO_DO, HoldfastError, InternalError, ProcessingError
 from holdfast.spark.quiet import told_elsewhere
 
 __all__ = ["failure_of", "unexpected"]
 
 
 _AGAIN = "it continues after the last checkpoint"
+_CALL, _BECAUSE = "py4j.protocol.Py4JJavaError: ", "Caused by: "
 
 
-def failure_of(error: Exception, pipeline: str, epoch: int) -> ProcessingError:
+def failure_of(error: BaseException, pipeline: str, epoch: int) -> ProcessingError:
     """What made Spark's query fail, after an epoch; -1 if there was none yet."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     when = f"after epoch {epoch}" if epoch >= 0 else "before its first epoch was done"
@@ -36,9 +39,15 @@ def _more() -> str:
     return "" if file is None else f"; what Spark said is in {file}"
 
 
-def unexpected(error: Exception) -> InternalError:
-    """A checkpoint ended in something nobody foresaw."""
-    wrapped = InternalError(f"a checkpoint ended in {type(error).__name__}: {error}")
+def unexpected(error: BaseException) -> HoldfastError:
+    """A checkpoint ended in something nobody foresaw, or a user's function left the thread."""
+    named = f"{type(error).__name__}: {error}"
+    wrapped: HoldfastError = InternalError(f"a checkpoint ended in {named}")
+    if not isinstance(error, Exception):
+        wrapped = ProcessingError(
+            f"a sink or a callback ended in {named}",
+            hint="let it raise an Exception, or set a threading.Event that your program waits for",
+        )
     wrapped.__cause__ = error
     return wrapped
 
@@ -56,8 +65,22 @@ def _cause(lines: list[str]) -> tuple[str, str]:
             ends = (rest for rest in lines[index + 1 :] if not rest.startswith((" ", "\t")))
             # Spark's own error for one in a worker only says that another follows.
             if (end := next(ends, "")) and not end.endswith("from the Python worker:"):
-                return end.strip(), ""
+                return _of_the_jvm(lines[index + 1 :]) or end.strip(), ""
     return lines[0].strip() if lines else "unknown", ""
+
+
+def _of_the_jvm(lines: list[str]) -> str | None:
+    """What the JVM said, if the last line of a Python traceback names only the call of it."""
+    at = next((i for i, line in enumerate(lines) if not line.startswith((" ", "\t"))), len(lines))
+    said = lines[at : at + 2]
+    if len(said) < 2 or not (said[0].startswith(_CALL) and said[1].startswith(": ")):
+        return None
+    message = said[1].removeprefix(": ").strip().rstrip(".")
+    stack = itertools.takewhile(
+        lambda line: line.startswith((" ", "\t", _BECAUSE, "...")), lines[at + 2 :]
+    )
+    causes = [line.removeprefix(_BECAUSE).strip() for line in stack if line.startswith(_BECAUSE)]
+    return f"{message}, because of {causes[-1]}" if causes else message
 
 
 def _own_words(lines: list[str]) -> tuple[str, str]:

@@ -11,25 +11,51 @@ import logging
 import os
 import re
 import secrets
+import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from traceback import walk_stack
 from types import TracebackType
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.spark.prepared import java_class
 
-__all__ = ["mark_epochs", "mark_jobs", "quieten", "told_elsewhere"]
+__all__ = [
+    "mark_jobs",
+    "marked_epoch",
+    "marked_start",
+    "told_by_us",
+    "told_elsewhere",
+]
 
 logger = logging.getLogger("holdfast.spark")
 
 _LOG4J = "org.apache.logging.log4j"
+_EPOCHS = "holdfast.spark.running"
 _MARK = "mdc.holdfast"
 _PATTERN = "%d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex"
 _QUERY, _RUN = "sql.streaming.queryId", "spark.jobGroup.id"
+# PySpark tells by these, with a stack of the JVM's, of an error that it turns into one of Python's.
+_CONTEXTS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+# Modules that may stand between such an error and who asked.
+_BETWEEN = ("collections", "contextlib", "functools", "logging", "py4j", "pyspark")
+_asking: ContextVar[bool] = ContextVar("holdfast_asking", default=False)
 # How long a query's id is in front of what the scheduler says of its tasks.
 _SHORT = 5
 
@@ -39,17 +65,64 @@ def mark_jobs(context: SparkContext) -> None:
     context.setLocalProperty(_MARK, "yes")
 
 
-def mark_epochs(context: SparkContext) -> None:
-    """The same for the thread in which Spark calls for epochs, and for all that it says itself.
+@contextmanager
+def marked_start(spark: SparkSession, name: str) -> Iterator[None]:
+    """The same for the thread of the query of this name that starts in here, and all that it says itself.
 
-    When a query stops, Spark interrupts that thread, and whatever it does just then complains.
+    When a query stops, Spark interrupts that thread, and whatever it does just then complains: also
+    before the first epoch, if the stop comes so soon.
     """
+    context = spark.sparkContext
+    _quieten(context)
+    listener = _Starting(context, name)
+    spark.streams.addListener(listener)
+    try:
+        yield
+    finally:
+        spark.streams.removeListener(listener)
+
+
+class _Starting(StreamingQueryListener):
+    """Spark calls for it in the thread of the query, before it lets whoever started that go on."""
+
+    def __init__(self, context: SparkContext, name: str) -> None:
+        self._context = context
+        self._name = name
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - PySpark's names
+        if event.name == self._name:
+            _mark_epochs(self._context, str(event.id), str(event.runId))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        pass
+
+
+def _mark_epochs(context: SparkContext, query: str, run: str) -> None:
     mark_jobs(context)
     java_class(context._jvm, f"{_LOG4J}.ThreadContext").put(_MARK, "yes")
-    quieten(context, context.getLocalProperty(_QUERY), context.getLocalProperty(_RUN))
+    _quieten(context, query, run)
 
 
-def quieten(context: SparkContext, query: str | None = None, run: str | None = None) -> None:
+@contextmanager
+def marked_epoch(context: SparkContext, query: StreamingQuery) -> Iterator[None]:
+    """The same for an epoch that Spark doesn't call for: as one of this query's."""
+    names = {_QUERY: str(query.id), _RUN: str(query.runId)}
+    for name, value in names.items():
+        context.setLocalProperty(name, value)
+    _mark_epochs(context, *names.values())
+    try:
+        yield
+    finally:
+        # What follows in this thread may be functions of the user's, and their jobs are theirs.
+        java_class(context._jvm, f"{_LOG4J}.ThreadContext").remove(_MARK)
+        for name in (_MARK, *names):
+            context.setLocalProperty(name, None)  # type: ignore[arg-type] # The JVM takes it away.
+
+
+def _quieten(context: SparkContext, query: str | None = None, run: str | None = None) -> None:
     """Divert what Spark says of the failures of Holdfast's queries, by name and by these ids."""
     with _lock:
         global _diverted
@@ -82,6 +155,7 @@ class _Diverted:
         self._filters: list[tuple[Any, Any]] = []
         self._appender: Any = None
         logging.getLogger("py4j.clientserver").addFilter(_not_of_ours)
+        _listen()
 
     def add(self, query: str | None, run: str | None) -> None:
         """Divert what is said of one more query."""
@@ -130,6 +204,9 @@ class _Diverted:
             r"(?s)(?:Query holdfast-.*"
             rf"|.*\[queryId = (?:{ids})\].*"
             rf"|Failed to cancel job group (?:{runs})\..*"
+            # A warning of lost data, for a source that only keeps time.
+            r"|Activating the wrapper implementation of Trigger.AvailableNow for source "
+            r"\[RateStreamV2\[rowsPerSecond=1, rampUpTimeSeconds=0, numPartitions=1\].*"
             r'|.*[/\\]holdfast[/\\]spark[/\\][\w/\\]+\.py", line .*)'
         )
 
@@ -163,9 +240,40 @@ def _not_of_ours(record: logging.LogRecord) -> bool:
     return False
 
 
+def _listen() -> None:
+    for name in _CONTEXTS:
+        # As PySpark asks for it: whoever asks first makes it, with the handler it writes to.
+        PySparkLogger.getLogger(name).addFilter(_not_asked_by_us)
+
+
+@contextmanager
+def told_by_us() -> Iterator[None]:
+    """What Spark refuses in here is told by an error of ours, and by nothing else."""
+    _listen()
+    token = _asking.set(True)
+    try:
+        yield
+    finally:
+        _asking.reset(token)
+
+
+def _not_asked_by_us(record: logging.LogRecord) -> bool:
+    """Whether PySpark may tell of an error: one that a running pipeline meets is told by us.
+
+    What a function of the user's asks of Spark is his, though Holdfast calls it.
+    """
+    callers = [str(f.f_globals.get("__name__")) for f, _ in walk_stack(sys._getframe(1))]
+    asking = next((name for name in callers if name.split(".")[0] not in _BETWEEN), "")
+    in_epoch = _EPOCHS in callers and asking.startswith("holdfast.")
+    if not in_epoch and not _asking.get():
+        return True
+    logger.debug("Spark refuses: %s", record.getMessage(), exc_info=record.exc_info)
+    return False
+
+
 def _left_an_epoch(traceback: TracebackType | None) -> bool:
     while traceback is not None:
-        if traceback.tb_frame.f_globals.get("__name__") == "holdfast.spark.running":
+        if traceback.tb_frame.f_globals.get("__name__") == _EPOCHS:
             return True
         traceback = traceback.tb_next
     return False
