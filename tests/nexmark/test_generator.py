@@ -156,6 +156,7 @@ def test_prices_spread_evenly_over_powers_of_ten(found: Found) -> None:
         assert abs(powers[digits] / len(found[2]) - 1 / 6) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [SLOW, Config(events_per_second=100, out_of_order=500)])
 def test_events_are_the_same_however_ids_are_spread(
     spark: SparkSession, found: Found, config: Config
@@ -185,6 +186,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         Config(out_of_order=-1)
 
 
+@pytest.mark.slow
 def test_a_stream_brings_the_events_of_the_batch_also_when_it_is_restarted(
     spark: SparkSession, tmp_path: Path
 ) -> None:

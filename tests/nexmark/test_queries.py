@@ -178,7 +178,7 @@ def compare(run: Run, batch: Callable[[str], DataFrame]) -> None:
         names = [name for name in found.column_names if name != "change"]
         assert names == expected.column_names, f"query {number}"
         assert found.select(names).schema.types == expected.schema.types, f"query {number}"
-        folded = hf.fold(found, QUERIES[number].changes)
+        folded = hf.fold(found, QUERIES[number].changes, in_order=True)
         assert Counter(rows_of(folded)) == Counter(rows_of(expected)), f"query {number}"
         assert expected.num_rows, f"query {number}"
 

@@ -66,6 +66,7 @@ def test_a_program_from_a_file_or_a_module_takes_over(
     program: str, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(work)
+    monkeypatch.setenv("HOLDFAST_COMMAND", "./run holdfast")
     checkpoint = tmp_path / "ck"
     result = adopt(
         "old", "--operator", 0, "--program", program.format(work=work),
@@ -74,6 +75,7 @@ def test_a_program_from_a_file_or_a_module_takes_over(
     assert result.exit_code == 0, result.stderr
     assert "13 rows of state in aggregate.groups" in result.stdout
     assert "pipeline moved continues with epoch 2" in result.stdout
+    assert f"with: ./run holdfast state {checkpoint}" in result.stdout
     assert sum(n for n, _ in results(tmp_path).values()) == 80
 
 

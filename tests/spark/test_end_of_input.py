@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -196,6 +201,66 @@ def test_a_crash_around_the_last_epoch_changes_nothing(spark: SparkSession, tmp_
     assert checkpoints(tmp_path / "ck")[0].epochs[-1].ended
 
 
+_DRIVER = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import holdfast as hf
+from tests.spark.test_end_of_input import reported
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = hf.configure(builder).getOrCreate()
+reported(spark, Path(sys.argv[1])).await_termination()
+"""
+
+
+def reported(spark: SparkSession, work: Path) -> Query:
+    """A finite run that counts the rows of each hour in JSON files."""
+    rows = hf.stream(spark.readStream.schema(SCHEMA).json(str(work / "in")))
+    hours = rows.with_watermark("ts", "10 minutes").window(hf.tumbling("1 hour"))
+    return (
+        hours.aggregate(n=hf.sum("n"))
+        .write_to(hf.sinks.parquet(work / "out"))
+        .start(
+            "report",
+            work / "ck",
+            trigger="available-now",
+            end_of_input=True,
+            local_dir=work / "local",
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ["kill", "stop"])
+def test_a_driver_that_dies_or_sleeps_in_its_last_epochs_and_another_that_ends_them(
+    spark: SparkSession, tmp_path: Path, action: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    given = [{"k": "a", "n": n, "ts": (NOON + n * HOUR / 2).isoformat()} for n in range(5)]
+    (tmp_path / "in" / "rows.json").write_text("\n".join(map(json.dumps, given)))
+    environment = {
+        **os.environ,
+        "HOLDFAST_FAILPOINTS": f"end.recorded={action}",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    driver = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, str(tmp_path)],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+    )
+    happened = os.waitid(os.P_PID, driver.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert happened is not None
+    assert happened.si_code == (os.CLD_STOPPED if action == "stop" else os.CLD_KILLED)
+    reported(spark, tmp_path).await_termination()
+    os.kill(driver.pid, signal.SIGCONT)
+    # 75: it has been fenced.
+    assert driver.wait(120) == (75 if action == "stop" else -signal.SIGKILL)
+    counted = spark.read.parquet(str(tmp_path / "out")).orderBy("window_start")
+    assert [row.n for row in counted.collect()] == [1, 5, 4]
+    assert checkpoints(tmp_path / "ck")[0].epochs[-1].ended
+
+
 class Later(hf.KeyedProcess):
     """Sends rows on an hour later, one less."""
 
@@ -280,12 +345,15 @@ def test_input_that_goes_on_has_no_end(spark: SparkSession, tmp_path: Path) -> N
     for trigger in ("manual", "1 s", 0.5):
         with pytest.raises(InputError, match=r"end_of_input=True .*available-now"):
             hf.Pipeline(()).start("never", tmp_path / "ck", trigger=trigger, end_of_input=True)
+    with pytest.raises(InputError, match=r"'0 s' unless given"):
+        hf.Pipeline(()).start("never", tmp_path / "ck", end_of_input=True)
     source = EpochSource(spark, SCHEMA, tmp_path / "in")
     source.end()
     with pytest.raises(InputError, match=r"has ended.*before end\(\)"):
         EpochSource(spark, SCHEMA, tmp_path / "in").add([("a", 1, NOON)])
 
 
+@pytest.mark.slow
 def test_sources_that_end_while_epochs_come_by_themselves(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_steps_see_all_columns(wide: EpochSource, tmp_path: Path) -> None:
     assert seen("sums") == [("a", 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pruned", [True, False], ids=["by partition", "by column"])
 def test_each_source_is_read_by_itself(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pruned: bool

@@ -226,6 +226,7 @@ def test_plans_that_are_used_again_read_the_rows_of_their_epoch(
     assert seen(name) == expected
 
 
+@pytest.mark.slow
 def test_plans_that_are_used_again_go_by_the_time_of_their_epoch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
+from holdfast import failpoints
 from holdfast.checkpoint.entry import Checkpoint, entry_name
-from holdfast.checkpoint.log import read_log
+from holdfast.checkpoint.log import Log, read_log
 from holdfast.checkpoint.retention import list_collectable
-from holdfast.errors import StateLostError
+from holdfast.errors import FencedError, StateLostError
+from holdfast.sinks._noop import NoopSink
 from holdfast.spark.session import QUERY_SETTINGS
 from holdfast.storage import open_storage
 from holdfast.testing import EpochSource
@@ -191,12 +194,13 @@ def test_nothing_is_left_that_no_entry_names(spark: SparkSession, tmp_path: Path
     source = EpochSource(spark, SCHEMA, tmp_path / "in")
     query = start(source, tmp_path, hf.sinks.noop(), trigger="manual")
     merged = 0
-    for amount in range(8):
-        source.add([(f"w{amount % 5}", amount)])
-        query.step()
-        query.checkpoint()
-        # As the thread that takes checkpoints does, behind the entry.
-        merged += query._running.parts.jobs.compact()
+    # As the thread that takes checkpoints does, behind the entry; or else it would be there first.
+    with query._running._merging:
+        for amount in range(8):
+            source.add([(f"w{amount % 5}", amount)])
+            query.step()
+            query.checkpoint()
+            merged += query._running.parts.jobs.compact()
     assert merged
     storage = open_storage(tmp_path / "ck")
     lost = f"runs/{query._running.coordinator.log.claim_number}-7-0-of-a-task-that-failed"
@@ -224,6 +228,62 @@ def test_batches_are_measured_while_rows_are_wide(spark: SparkSession, tmp_path:
     query.stop()
     # In the first epoch nothing is known, in the second that rows were wide.
     assert limits == [str(64 << 20), str(64 << 20), str((1 << 31) - 1)]
+
+
+class _Closes(NoopSink):
+    """Counts how often it is opened and closed, and fails at one of them."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails, self.opened, self.closed = fails, 0, 0
+
+    def open(self, context: Any) -> None:
+        if self.fails == "open":
+            raise ConnectionError("nobody answers")
+        self.opened += 1
+
+    def close(self) -> None:
+        self.closed += 1
+        if self.fails == "close":
+            raise ConnectionError("nobody answers")
+
+
+def test_a_sink_that_can_not_be_closed_keeps_nothing_from_ending(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    first, second = _Closes("close"), _Closes("close")
+    query = pipeline(source, first, second).start("q", tmp_path / "ck")
+    source.add([("a", 1)])
+    query.process_all_available()
+    query.stop()
+    assert (first.closed, second.closed) == (1, 1)
+
+
+def test_a_start_that_fails_closes_what_it_has_opened(spark: SparkSession, tmp_path: Path) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    first, second = _Closes(), _Closes("open")
+    with pytest.raises(ConnectionError):
+        pipeline(source, first, second).start("q", tmp_path / "ck")
+    assert (first.opened, first.closed, second.closed) == (1, 1, 0)
+
+
+def test_what_would_wait_for_itself_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    refused: list[str] = []
+
+    def ask(*_: Any) -> None:
+        for call in (query.stop, query.checkpoint, query.process_all_available, query.step):
+            with pytest.raises(hf.InputError, match="would wait") as raised:
+                call()
+            refused.append(raised.value.message.partition("()")[0])
+
+    sink = hf.sinks.foreach_batch(ask)
+    query = start(source, tmp_path, sink, on_checkpoint=ask)
+    source.add([("a", 1)])
+    query.process_all_available()
+    query.stop()
+    # By the sink and then by the callback.
+    assert refused == ["stop", "checkpoint", "process_all_available", "step"] * 2
 
 
 def test_after_a_clean_stop_nothing_is_delivered_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -300,6 +360,43 @@ def test_state_that_is_lost_before_the_first_checkpoint_stays_on_the_timeline_th
     assert state(tmp_path) == expected(source)
 
 
+def test_a_step_that_meets_a_loss_runs_an_epoch_behind_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    query = start(source, tmp_path, hf.sinks.noop(), trigger="manual")
+    source.add([("a", 1)])
+
+    def lose() -> None:
+        raise StateLostError("a host is gone")
+
+    failpoints.arm("epoch.start", lose)
+    assert query.step()
+    failpoints.disarm("epoch.start")
+    assert len(query.recoveries) == 1
+    assert not query.step()
+    query.stop()
+    assert state(tmp_path) == expected(source)
+
+
+def test_who_goes_back_does_not_claim_above_another_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been fenced without having noticed."""
+    monkeypatch.setattr("holdfast.spark.running._FENCE_CHECK_S", 3600.0)
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    source.add([("a", 1)])
+    query = start(source, tmp_path, hf.sinks.noop())
+    query.process_all_available()
+    storage = open_storage(tmp_path / "ck")
+    other = Log.claim(storage, "q", "other", now_ms=lambda: 1, nonce=lambda: "x")
+    running = query._running
+    running.lose_and_end(StateLostError("a host is gone"), running.parts)
+    with pytest.raises(FencedError, match=r"can't recover: .* of another driver"):
+        query.await_termination(60)
+    assert read_log(storage).last_number == other.claim_number
+
+
 def test_epochs_of_a_damaged_entry_are_not_published_under_the_same_numbers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -333,6 +430,27 @@ def test_the_users_session_is_left_as_it_was(spark: SparkSession, tmp_path: Path
     assert {name: spark.conf.get(name, None) for name in QUERY_SETTINGS} == before
 
 
+def test_scratch_is_on_this_disk_wherever_spark_keeps_its_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    session = spark.newSession()
+    # As on a Hadoop cluster; nobody is there.
+    session.conf.set("fs.defaultFS", "hdfs://127.0.0.1:1")
+    session.conf.set("ipc.client.connect.max.retries", "0")
+    ticks = session.readStream.format("rate").option("rowsPerSecond", 10).load()
+    counts = hf.stream(ticks.selectExpr("value % 2 AS odd")).key_by("odd").aggregate(n=hf.count())
+    sink = hf.sinks.memory("own-disk")
+    for _ in range(2):
+        query = counts.write_to(sink).start("q", tmp_path / "ck", local_dir=tmp_path / "local")
+        seen, deadline = len(sink.rows()), time.monotonic() + 60
+        while len(sink.rows()) == seen:
+            assert time.monotonic() < deadline
+            query.checkpoint()
+            time.sleep(0.1)
+        query.stop()
+
+
+@pytest.mark.slow
 def test_an_epoch_larger_than_memory_spills(spark: SparkSession, tmp_path: Path) -> None:
     source = EpochSource(spark, SCHEMA, tmp_path / "in")
     chance = random.Random(3)
@@ -351,6 +469,7 @@ def test_an_epoch_larger_than_memory_spills(spark: SparkSession, tmp_path: Path)
     assert state(tmp_path) == expected(source)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=6,
     deadline=None,

@@ -1,159 +1,34 @@
-"""The threads of a running pipeline: none waits for one that waits for it.
-
-Spark is stood in for: when its hosts die, and what its threads wait for then, can't be steered.
-"""
+"""The threads of a running pipeline: none waits for one that waits for it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import traceback
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JError
 
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY
-from holdfast.checkpoint.ledger import Ahead, Ledger
-from holdfast.errors import FencedError, HoldfastError, StateLostError, StorageError
+from holdfast.checkpoint.ledger import Ahead
+from holdfast.errors import (
+    FencedError,
+    HoldfastError,
+    ProcessingError,
+    StateLostError,
+    StorageError,
+)
 from holdfast.spark.ending import LastEpochs
-from holdfast.spark.following import Following
 from holdfast.spark.parts import QueryParts
-from holdfast.spark.running import Running
-from holdfast.state.version import Version
+from tests.spark.running_support import (
+    LONG_S,
+    FailingCoordinator,
+    Pipeline,
+    StandInQuery,
+)
 
-LONG_S = 60.0
-
-
-class StandInQuery:
-    """As Spark: stop() waits for the thread of the batches, and so does awaitTermination()."""
-
-    def __init__(self) -> None:
-        self.isActive = True
-        self.runId = "run"
-        self.waited_for = threading.Event()
-
-    def run(self, on_batch: Callable[[Any, int], None]) -> StandInQuery:
-        self.thread = threading.Thread(target=self._batch, args=(on_batch,), daemon=True)
-        self.thread.start()
-        return self
-
-    def _batch(self, on_batch: Callable[[Any, int], None]) -> None:
-        epoch = 0
-        while self.isActive and not self.waited_for.wait(0.001):
-            try:
-                on_batch(None, epoch)
-            except HoldfastError:
-                self.isActive = False
-            epoch += 1
-
-    def stop(self) -> None:
-        self.isActive = False
-        self.waited_for.set()
-        self.thread.join(LONG_S)
-        assert not self.thread.is_alive(), "the thread of the batches waits for ever"
-
-    def awaitTermination(self) -> None:
-        self.thread.join(LONG_S)
-
-
-class StandInCluster:
-    """A cluster that has lost the host with the newest runs."""
-
-    def __init__(self) -> None:
-        self.moving = True
-        self.wants_runs = threading.Event()
-        self.switched = False
-
-    def lost(self, version: Any) -> str:
-        return "1 runs that no checkpoint holds were on h2"
-
-    def give_up(self) -> None:
-        pass
-
-    def follow(self, version: Any) -> bool:
-        return False
-
-    def take_moved(self) -> bool:
-        return False
-
-    def decode_some(self, version: Any) -> bool:
-        return False
-
-    def missing(self, version: Any) -> bool:
-        return False
-
-    def fetch_missing(self, version: Any) -> bool:
-        return False
-
-    def switch(self, version: Any) -> None:
-        self.switched = True
-
-
-class FailingCoordinator:
-    """Every checkpoint fails."""
-
-    last = None
-    publish_error = None
-    log = SimpleNamespace(check_not_fenced=lambda: None)
-
-    def __init__(self) -> None:
-        self.last_error: HoldfastError | None = None
-        self.tries = threading.Semaphore(0)
-
-    def checkpoint(self) -> None:
-        self.last_error = StorageError("a run is on a host that is gone")
-        self.tries.release()
-
-    def end(self) -> None:
-        pass
-
-
-class Pipeline:
-    """A running pipeline whose epochs do nothing and whose checkpoints fail."""
-
-    def __init__(self, *, every_epoch: bool, manual: bool = False, lost: bool = True) -> None:
-        self.query, self.cluster = StandInQuery(), StandInCluster()
-        self.coordinator = FailingCoordinator()
-        self.recovered = threading.Event()
-        parts: Any = SimpleNamespace(
-            options=SimpleNamespace(
-                name="p",
-                manual=manual,
-                every_epoch=every_epoch,
-                checkpoint_interval_s=None,
-                max_ahead_bytes=1 << 40,
-                max_ahead_s=1e9,
-            ),
-            ledger=SimpleNamespace(
-                version=SimpleNamespace(epoch=0), ahead=lambda: Ahead(0, 0, None)
-            ),
-            coordinator=self.coordinator,
-            loop=SimpleNamespace(
-                run=lambda *_: None, time=SimpleNamespace(begin=lambda *_: None, at_end=False)
-            ),
-            scratch=SimpleNamespace(read=lambda _: {}, offsets=lambda _: ""),
-            jobs=SimpleNamespace(cancel=lambda: None),
-            close=lambda: None,
-            now_ms=lambda: 0,
-            ticks=None,
-            begin=self.query.run,
-            cluster=self.cluster if lost else None,
-            input_end=SimpleNamespace(may_be_said=False, is_said=False),
-        )
-        self.running = Running(parts, self._renew)
-
-    def _renew(self) -> QueryParts:
-        self.recovered.set()
-        self.running.stopping.set()
-        raise RuntimeError("recovery has begun, which is all that is asked here")
-
-
-@pytest.fixture(autouse=True)
-def _plain_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def thread(target: Callable[[], None], daemon: bool, name: str) -> threading.Thread:
-        return threading.Thread(target=target, daemon=daemon, name=name)
-
-    monkeypatch.setattr("holdfast.spark.running.InheritableThread", thread)
+pytestmark = pytest.mark.usefixtures("_plain_threads")
 
 
 def test_a_host_lost_while_an_epoch_waits_for_its_checkpoint_is_recovered_from() -> None:
@@ -162,14 +37,6 @@ def test_a_host_lost_while_an_epoch_waits_for_its_checkpoint_is_recovered_from()
     pipeline.running.start()
     assert pipeline.recovered.wait(LONG_S)
     assert pipeline.running.done.wait(LONG_S)
-
-
-def test_a_host_lost_while_state_is_handed_over_is_recovered_from() -> None:
-    pipeline = Pipeline(every_epoch=False)
-    pipeline.running.start()
-    assert pipeline.recovered.wait(LONG_S)
-    assert pipeline.running.done.wait(LONG_S)
-    assert not pipeline.cluster.switched
 
 
 def test_a_step_that_nobody_asks_for_does_not_keep_the_end_waiting() -> None:
@@ -191,25 +58,16 @@ def test_stop_ends_while_an_epoch_waits_for_a_checkpoint_and_says_that_there_is_
     assert pipeline.running.epochs_done == 0
 
 
-def test_stop_ends_while_state_is_handed_over() -> None:
-    pipeline = Pipeline(every_epoch=False)
-    held = threading.Event()
-    going_on = threading.Event()
-
-    def checkpoint() -> None:
-        held.set()
-        assert going_on.wait(LONG_S)
-
-    pipeline.coordinator.checkpoint = checkpoint  # type: ignore[method-assign]
-    pipeline.running.start()
-    assert held.wait(LONG_S)
-    stopping = threading.Thread(target=pipeline.running.stop, daemon=True)
-    stopping.start()
-    # The lock of the epochs is free though the checkpoint goes on.
-    assert pipeline.query.waited_for.wait(LONG_S)
-    going_on.set()
-    stopping.join(LONG_S)
-    assert pipeline.running.done.is_set()
+def test_an_epoch_that_waits_for_its_checkpoint_holds_no_lock() -> None:
+    pipeline = Pipeline(every_epoch=True, lost=False)
+    running = pipeline.running
+    running.start()
+    assert pipeline.coordinator.tries.acquire(timeout=LONG_S)
+    # Whoever hands state over, or stops the pipeline, takes it.
+    assert running.epoch_lock.acquire(blocking=False)
+    running.epoch_lock.release()
+    with pytest.raises(StorageError):
+        running.stop()
 
 
 def test_losses_of_parts_that_were_replaced_do_not_end_the_new_ones() -> None:
@@ -235,6 +93,21 @@ def test_an_epoch_that_no_entry_will_hold_is_not_waited_for() -> None:
     pipeline.running.spark_query = cast("Any", pipeline.query)
     pipeline.running._on_batch(cast("Any", None), 1)
     assert pipeline.running.epochs_done == 1
+
+
+def test_spark_gets_a_short_text_of_an_epoch_that_a_fence_interrupts() -> None:
+    pipeline = Pipeline(every_epoch=False, lost=False)
+    running, run = pipeline.running, cast("Any", pipeline.running.parts.loop)
+
+    def interrupted(*_: object) -> None:
+        running._fail(FencedError("another driver has claimed"), fenced=True)
+        raise RuntimeError("An error occurred while calling o1.count.\n" + "\tat java\n" * 10_000)
+
+    run.run = interrupted
+    with pytest.raises(ProcessingError) as raised:
+        running._on_batch(cast("Any", None), 0)
+    assert len("".join(traceback.format_exception(raised.value))) < 2_000
+    assert isinstance(running.failure, FencedError)
 
 
 class _LastEpochs(Pipeline):
@@ -305,29 +178,6 @@ def test_a_recovery_that_fails_behind_its_own_claim_says_what_it_failed_with() -
     assert isinstance(pipeline.running.failure, StorageError)
 
 
-def test_hosts_are_followed_while_a_handover_waits_for_the_epoch_in_hand() -> None:
-    pipeline = Pipeline(every_epoch=False)
-    with pipeline.running.epoch_lock:
-        Following(pipeline.running)._hand_over(cast(Any, pipeline.cluster))
-    assert not pipeline.cluster.switched
-    assert not pipeline.running.epoch_lock.locked()
-
-
-def test_hosts_are_not_tidied_before_those_who_wrote_at_the_last_look_have_ended() -> None:
-    pipeline = Pipeline(every_epoch=False)
-    ledger = Ledger(Version(0, {}))
-    tidied: list[set[str]] = []
-    pipeline.running.ledger = ledger
-    cluster = cast(Any, SimpleNamespace(tidy=tidied.append))
-    following = Following(pipeline.running)
-    with ledger.writing():
-        for _ in range(3):
-            following._tidy(cluster)
-    assert not tidied
-    following._tidy(cluster)
-    assert tidied == [set()]
-
-
 def test_a_batch_is_not_done_because_the_query_before_its_own_has_ended() -> None:
     pipeline = Pipeline(every_epoch=False)
     running = pipeline.running
@@ -347,3 +197,339 @@ def test_idle_epochs_are_not_passed_over_when_numbers_run_out() -> None:
     ahead = Ahead(0, 0, None, EPOCHS_PER_ENTRY)
     pipeline.running.ledger.ahead = lambda: ahead  # type: ignore[method-assign]
     assert not pipeline.running._skipped(1)
+
+
+def test_a_pipeline_ends_though_it_can_not_be_closed() -> None:
+    pipeline = Pipeline(every_epoch=False, lost=False)
+    pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
+
+    def close() -> None:
+        raise RuntimeError("the connection is gone")
+
+    pipeline.running.parts.close = close
+    pipeline.running.start()
+    pipeline.running.stopping.set()
+    pipeline.query.stop()
+    assert pipeline.running.done.wait(LONG_S)
+    with pytest.raises(HoldfastError, match="the connection is gone"):
+        pipeline.running.raise_failure()
+
+
+def test_a_sink_that_did_not_take_the_last_output_is_told_by_stop() -> None:
+    pipeline = Pipeline(every_epoch=False, lost=False)
+    coordinator: Any = pipeline.coordinator
+
+    def checkpoint() -> None:
+        coordinator.publish_error = StorageError("the sink is down")
+
+    coordinator.checkpoint = checkpoint
+    pipeline.running.start()
+    with pytest.raises(StorageError, match="the sink is down"):
+        pipeline.running.stop()
+
+
+def test_a_last_checkpoint_that_ends_in_an_error_nobody_foresaw_is_no_clean_stop() -> None:
+    pipeline = Pipeline(every_epoch=False, lost=False)
+
+    def checkpoint() -> None:
+        raise AttributeError("the session was stopped")
+
+    pipeline.coordinator.checkpoint = checkpoint  # type: ignore[method-assign]
+    pipeline.running.start()
+    with pytest.raises(HoldfastError, match="AttributeError: the session was stopped"):
+        pipeline.running.stop()
+    assert pipeline.running.done.is_set()
+
+
+def test_an_error_in_the_last_epoch_is_told_by_stop() -> None:
+    pipeline = Pipeline(every_epoch=False, lost=False)
+    pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
+    begun = threading.Event()
+
+    def run(*_: Any) -> None:
+        begun.set()
+        assert pipeline.running.stopping.wait(LONG_S)
+        raise RuntimeError("division by zero in the user's code")
+
+    pipeline.running.parts.loop.run = cast(Any, run)  # type: ignore[method-assign]
+    pipeline.running.start()
+    assert begun.wait(LONG_S)
+    with pytest.raises(HoldfastError, match="division by zero"):
+        pipeline.running.stop()
+
+
+def test_an_epoch_that_fails_because_state_is_lost_is_not_the_end() -> None:
+    """Another thread noticed the loss, and nobody waits for hosts from then on."""
+    pipeline = Pipeline(every_epoch=False)
+    pipeline.cluster.moving = False
+    running, begun = pipeline.running, threading.Event()
+
+    def run(*_: Any) -> None:
+        begun.set()
+        assert running.requests.wait(lambda: running.lost is not None, LONG_S)
+        raise HoldfastError("the pipeline has no executors, and is about to end")
+
+    running.parts.loop.run = cast(Any, run)  # type: ignore[method-assign]
+    running.start()
+    assert begun.wait(LONG_S)
+    running.lose_and_end(StateLostError("a host is gone"), running.parts)
+    assert running.done.wait(LONG_S)
+    assert pipeline.recovered.is_set()
+
+
+def test_the_fence_is_watched_whatever_a_look_at_it_ended_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.spark.running._FENCE_CHECK_S", 0.01)
+    pipeline = Pipeline(every_epoch=False, lost=False)
+    answers = iter([RuntimeError("can't start new thread")])
+
+    def check() -> None:
+        raise next(answers, FencedError("another driver has taken over"))
+
+    pipeline.coordinator.log = SimpleNamespace(check_not_fenced=check)
+    pipeline.running.start()
+    assert pipeline.running.done.wait(10)
+    assert isinstance(pipeline.running.failure, FencedError)
+
+
+def test_a_failure_is_told_though_nobody_can_say_whether_it_comes_of_a_fence() -> None:
+    pipeline = Pipeline(every_epoch=False, lost=False)
+
+    def check() -> None:
+        raise RuntimeError("can't start new thread")
+
+    def run(*_: Any) -> None:
+        raise StorageError("the disk is full")
+
+    pipeline.coordinator.log = SimpleNamespace(check_not_fenced=check)
+    pipeline.running.parts.loop.run = cast(Any, run)  # type: ignore[method-assign]
+    pipeline.running.start()
+    assert pipeline.running.done.wait(10)
+    assert isinstance(pipeline.running.failure, StorageError)
+
+
+def test_state_that_is_lost_when_input_has_been_read_is_recovered() -> None:
+    """With ``trigger="available-now"`` the last checkpoint is often the only one."""
+    pipeline = Pipeline(every_epoch=False)
+    pipeline.cluster.moving = False
+    pipeline.running.start()
+    pipeline.query.isActive = False
+    assert pipeline.running.done.wait(LONG_S)
+    assert pipeline.recovered.is_set()
+
+
+def test_a_query_that_spark_ended_for_another_driver_says_that_it_was_fenced() -> None:
+    pipeline = Pipeline(every_epoch=False, lost=False)
+    pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
+
+    def fenced() -> None:
+        raise FencedError("entry 3 is another driver's")
+
+    pipeline.running.start()
+    pipeline.coordinator.log = SimpleNamespace(check_not_fenced=fenced)
+    pipeline.query.stop()
+    assert pipeline.running.done.wait(LONG_S)
+    assert isinstance(pipeline.running.failure, FencedError)
+
+
+def test_a_pipeline_ends_though_its_hosts_can_not_be_asked_any_more() -> None:
+    """Somebody stopped Spark below it."""
+    pipeline = Pipeline(every_epoch=False)
+
+    def gone() -> None:
+        raise AttributeError("'NoneType' object has no attribute 'cancelJobsWithTag'")
+
+    pipeline.cluster.moving = False
+    pipeline.cluster.give_up = gone  # type: ignore[method-assign]
+    pipeline.running.parts.jobs.cancel = gone  # type: ignore[method-assign]
+    pipeline.query.error = RuntimeError("the SparkContext was shut down")
+    pipeline.query.isActive = False
+    pipeline.running.start()
+    assert pipeline.running.done.wait(10)
+    assert "the SparkContext was shut down" in str(pipeline.running.failure)
+
+
+def test_a_loss_is_told_to_those_who_wait_though_nobody_can_end_the_jobs_it_breaks() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    running = pipeline.running
+    running.spark_query = cast("Any", pipeline.query)
+
+    def gone() -> None:
+        raise AttributeError("'NoneType' object has no attribute 'cancelJobsWithTag'")
+
+    running.parts.jobs.cancel = gone  # type: ignore[method-assign]
+    waiting = threading.Thread(
+        target=running.requests.wait, args=(lambda: running.lost is not None,), daemon=True
+    )
+    waiting.start()
+    running.lose(StateLostError("a host is gone"), running.parts)
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_a_sink_that_leaves_the_program_ends_the_pipeline_and_nobody_waits_for_ever() -> None:
+    """``sys.exit()`` ends a thread without a word, and so does what tests fail with."""
+    pipeline = Pipeline(every_epoch=True, lost=False)
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    pipeline.coordinator.checkpoint = leave  # type: ignore[method-assign]
+    pipeline.running.start()
+    assert pipeline.running.done.wait(10)
+    with pytest.raises(ProcessingError, match="a sink or a callback ended in SystemExit: 3"):
+        pipeline.running.raise_failure()
+
+
+@pytest.mark.parametrize("where", ["LastEpochs", "_loses_at_the_end", "_recover"])
+def test_whatever_user_code_ends_in_at_the_end_the_end_comes(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(every_epoch=False)
+    pipeline.cluster.moving = False
+    running = pipeline.running
+
+    def leave(*_: object) -> None:
+        raise SystemExit(3)
+
+    if where == "LastEpochs":
+        monkeypatch.setattr(LastEpochs, "run", leave)
+    elif where == "_recover":
+        running._renew = cast("Any", leave)
+    else:
+        pipeline.coordinator.checkpoint = leave  # type: ignore[method-assign]
+    running.start()
+    pipeline.query.isActive = False
+    assert running.done.wait(10)
+    assert isinstance(running.failure, ProcessingError)
+    assert "SystemExit: 3" in str(running.failure)
+
+
+class _Replaced(Pipeline):
+    """A pipeline that recovers: its new parts have another query, and checkpoints that need nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(every_epoch=False)
+        self.cluster.moving = False
+        self.after = StandInQuery()
+
+    def _renew(self) -> QueryParts:
+        self.recovered.set()
+        after = FailingCoordinator()
+        after.checkpoint = lambda: None  # type: ignore[method-assign]
+        changed = {"coordinator": after, "begin": self.after.run}
+        return cast("QueryParts", SimpleNamespace(**{**vars(self.running.parts), **changed}))
+
+
+def test_what_a_checkpoint_of_lost_state_ends_in_is_not_the_end_of_those_who_recover() -> None:
+    pipeline = _Replaced()
+    running = pipeline.running
+    begun, hurried, cancelled = threading.Event(), threading.Event(), threading.Event()
+
+    def checkpoint() -> None:
+        begun.set()
+        assert hurried.wait(LONG_S)
+        raise RuntimeError("nobody foresaw what comes of a host that is gone")
+
+    def cancel() -> None:
+        # First by who notices the loss, then by who recovers and waits for the checkpoint.
+        (hurried if cancelled.is_set() else cancelled).set()
+
+    pipeline.coordinator.checkpoint = checkpoint  # type: ignore[method-assign]
+    running.parts.jobs.cancel = cancel  # type: ignore[method-assign]
+    running.start()
+    asking = threading.Thread(target=running.requests.ask, args=(running.done.is_set,), daemon=True)
+    asking.start()
+    assert begun.wait(LONG_S)
+    running.lose_and_end(StateLostError("a host is gone"), running.parts)
+    asking.join(LONG_S)
+    assert running.requests.wait(lambda: running.spark_query is cast("Any", pipeline.after), LONG_S)
+    assert running.failure is None
+    stopping = threading.Thread(target=running.stop, daemon=True)
+    stopping.start()
+    stopping.join(10)
+    assert running.done.is_set()
+    assert running.failure is None
+
+
+def test_an_epoch_that_failed_just_before_stop_is_told_by_it() -> None:
+    pipeline = Pipeline(every_epoch=False, lost=False)
+    running, query = pipeline.running, pipeline.query
+    pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
+    said = query.awaitTermination
+
+    def run(*_: Any) -> None:
+        raise RuntimeError("division by zero in the user's code")
+
+    def say_late() -> None:
+        assert running.stopping.wait(LONG_S)
+        said()
+
+    running.parts.loop.run = cast(Any, run)  # type: ignore[method-assign]
+    query.awaitTermination = say_late  # type: ignore[method-assign]
+    running.start()
+    query.thread.join(LONG_S)
+    with pytest.raises(HoldfastError, match="division by zero"):
+        running.stop()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_stop_below_which_spark_was_stopped_ends_or_says_so_in_words(
+    ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.spark.running._SOON_S", LONG_S if ends else 0.0)
+    pipeline = Pipeline(every_epoch=False, lost=False)
+    pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
+    over = pipeline.query.stop
+
+    def stop() -> None:
+        if ends:
+            over()
+        raise Py4JError("Cannot call methods on a stopped SparkContext.")
+
+    pipeline.query.stop = stop  # type: ignore[method-assign]
+    pipeline.running.start()
+    if ends:
+        pipeline.running.stop()
+        assert pipeline.running.done.is_set()
+    else:
+        with pytest.raises(ProcessingError, match=r"stop a pipeline before spark\.stop\(\)"):
+            pipeline.running.stop()
+        over()
+        assert pipeline.running.done.wait(LONG_S)
+
+
+def test_stop_below_which_spark_was_stopped_waits_for_a_long_last_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.spark.running._SOON_S", 0.0)
+    pipeline = Pipeline(every_epoch=False, lost=False)
+    begun, waited_for = threading.Event(), threading.Event()
+
+    class Done(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout is None:
+                waited_for.set()
+            return super().wait(timeout)
+
+    def checkpoint() -> None:
+        begun.set()
+        assert waited_for.wait(LONG_S)
+
+    pipeline.running.done = Done()
+    pipeline.coordinator.checkpoint = checkpoint  # type: ignore[method-assign]
+    over = pipeline.query.stop
+
+    def stop() -> None:
+        over()
+        assert begun.wait(LONG_S)
+        raise Py4JError("Cannot call methods on a stopped SparkContext.")
+
+    pipeline.query.stop = stop  # type: ignore[method-assign]
+    pipeline.running.start()
+    try:
+        pipeline.running.stop()
+    finally:
+        waited_for.set()
+    assert pipeline.running.done.is_set()

@@ -71,6 +71,7 @@ def counted(rows: DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in rows.collect())
 
 
+@pytest.mark.slow
 def test_steps_keys_and_aggregates_have_the_settings_of_the_users_session(
     elsewhere: SparkSession, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from holdfast.errors import HoldfastError, StorageError
 from holdfast.failpoints import failpoint
 from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.recovery.storing import store_run
+from holdfast.spark.host_jobs import HostGoneError
 from holdfast.spark.placed import answers, task_host
 from holdfast.spark.session import in_background
 from holdfast.spark.site import Site
@@ -187,7 +188,7 @@ class BackgroundJobs:
         try:
             with self.ledger.busy(names):
                 results = self._job(pieces, what, clock)
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, HostGoneError) as error:
             reason = str(error).strip().partition("\n")[0]
             return StoreResult((), StorageError(f"the Spark job to {what} runs failed: {reason}"))
         changes, errors = [], []
@@ -227,14 +228,16 @@ class BackgroundJobs:
                 # No task will do it here, and each open run is a file descriptor.
                 RunOpener(work.folder, self.storage).keep_only(())
         described = f"{what} {len(pieces)} pieces, {size >> 20} MiB"
-        in_background(self.spark.sparkContext, described, self.tag)
 
         def do(index: int) -> bytes:
             return msgspec.json.encode(replace(work, host=task_host() or work.host).do(index))
 
         hosts = [self.site.host_for((s.run for s in p.segments), p.range) for p in pieces]
         numbers = self.site.placed(self.spark.range(0, len(pieces), 1, len(pieces)), hosts)
-        return [msgspec.json.decode(said, type=PieceResult) for said in answers(numbers, do)]
+        # Whoever notices first that a host is gone, and be the job only planned by then.
+        beside = in_background(self.spark.sparkContext, described, self.tag)
+        with beside, self.site.ended_without(hosts, described):
+            return [msgspec.json.decode(said, type=PieceResult) for said in answers(numbers, do)]
 
 
 @dataclass(frozen=True)
@@ -257,6 +260,8 @@ class _Work:
             return PieceResult(index, self._stored(self.pieces[index]))
         except (HoldfastError, OSError) as error:
             return PieceResult(index, error=str(error))
+        except Exception as error:  # noqa: BLE001 - memory may be short here, or Arrow refuse something
+            return PieceResult(index, error=f"{type(error).__name__}: {error}")
 
     def _stored(self, piece: Piece) -> Run:
         failpoint("store.piece")

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +42,7 @@ logger = logging.getLogger("holdfast.cluster")
 
 _ATTEMPTS = 6
 _NO_HOST_S = 120.0
+_CHECKS = 5
 _POLL_S = 0.1
 # An executor that died is started again on its host within seconds, if the host lives.
 _RETURN_S = 30.0
@@ -92,12 +94,14 @@ class ClusterSite:
         self._retired: list[tuple[tuple[str, str], ...]] = []
         self._copying: set[str] = set()
         """Hosts that may have runs in their stored form only."""
+        self._asked, self._asked_before_move = 0, -1
+        """How often epochs have asked where partitions run: by now, and when hosts last went."""
         self._moved = False
         """Whether partitions were placed elsewhere and nobody has asked since."""
         self._moves: dict[int, str] = {}
         """Partitions that are to be handed over, and to which host."""
         self._unbalanced = False
-        """Whether hosts have come since handovers were last planned."""
+        """Whether hosts have come since handovers were last planned, or plans were dropped."""
         self.wants_runs = threading.Event()
         """Set when hosts lack runs of their partitions."""
 
@@ -129,17 +133,42 @@ class ClusterSite:
         _raise_bad(self._look_at([host.name for host in self.wait_for_hosts()]))
 
     def check(self) -> None:
-        """Raise ``ConfigurationError`` unless every host has the packages and a disk to write to."""
+        """Raise ``ConfigurationError`` unless every host has the packages and a disk to write to.
+
+        Hosts may go meanwhile, or the driver be cut off from them: then those are asked that are there.
+        """
+        for _ in range(_CHECKS - 1):
+            try:
+                return self._check_once()
+            except HostGoneError as error:
+                logger.info("hosts are checked again: %s", error)
+        return self._check_once()
+
+    def _check_once(self) -> None:
         names = [host.name for host in self.wait_for_hosts()]
-        check_executors(self._context, names, self._storage.packages)
+        with self.ended_without(names, "look for packages"):
+            check_executors(self._context, names, self._storage.packages)
         root = self._root
         _raise_bad(self._jobs.run(names, lambda _: probe(root), "try local disks"))
-        check_shared(self._context, self._hosts.neighbours(), root)
+        neighbours = self._hosts.neighbours()
+        with self.ended_without(neighbours, "try shared disks"):
+            check_shared(self._context, neighbours, root)
 
     # ---- epochs
 
     def place(self, version: Version, partitions: int) -> Placement:
         """The plan of the epoch before, unless something has changed."""
+        with self._lock:
+            self._asked += 1
+            return self._placement(version, partitions)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether partitions were moved since an epoch last asked where they run."""
+        with self._lock:
+            return self._asked == self._asked_before_move
+
+    def _placement(self, version: Version, partitions: int) -> Placement:
         with self._lock:
             executors = self._hosts.executors()
             same = self._plan is not None and len(self._plan.assignments) == partitions
@@ -175,6 +204,10 @@ class ClusterSite:
             if home in candidates:
                 return home
             return min(candidates) if unsaved and candidates else None
+
+    def ended_without(self, hosts: Iterable[str | None], what: str) -> AbstractContextManager[None]:
+        """Jobs of this thread end in here, with ``HostGoneError``, when one of several hosts goes."""
+        return self._jobs.ended_without(hosts, what)
 
     def _home(self, within: HashRange) -> str | None:
         """Where the partition runs that a range belongs to."""
@@ -219,8 +252,11 @@ class ClusterSite:
                 if self._unbalanced:
                     self.plan_moves(version)
                 return False
-            after = self.place(version, len(before.assignments))
-            return [a.host for a in after.assignments] != [a.host for a in before.assignments]
+            after = self._placement(version, len(before.assignments))
+            moved = [a.host for a in after.assignments] != [a.host for a in before.assignments]
+            if moved:
+                self._asked_before_move = self._asked
+            return moved
 
     def take_moved(self) -> bool:
         """Whether partitions were placed elsewhere since this was last asked, for whichever thread."""
@@ -235,6 +271,18 @@ class ClusterSite:
         """Whether partitions are being handed over."""
         with self._lock:
             return bool(self._moves)
+
+    @property
+    def must_move(self) -> bool:
+        """The same, or it has yet to be planned what is handed over."""
+        with self._lock:
+            return bool(self._moves) or self._unbalanced
+
+    def stays_on(self, host: str) -> bool:
+        """Whether a host has partitions, and nothing is planned that would change that."""
+        with self._lock:
+            used = self._plan is not None and host in self._plan.hosts.values()
+            return used and not self.must_move
 
     def plan_moves(self, version: Version) -> None:
         """Decide which partitions should move: off drained hosts, and to hosts that have joined."""
@@ -421,6 +469,8 @@ class ClusterSite:
         needs = self._needs(version, partitions)
         avoided = self.health.avoided(now)
         plan = place(needs, hosts, previous=previous, avoid=avoided, balance=_BALANCE)
+        # What was to leave a drained host was dropped above, and state that isn't stored binds it there.
+        self._unbalanced |= not self.health.drained.isdisjoint(plan.hosts.values())
         self._executors = executors
         self._moved |= any(plan.hosts.get(number) != host for number, host in previous.items())
         for line in plan.explain():

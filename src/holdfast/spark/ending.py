@@ -22,6 +22,7 @@ from holdfast.errors import ConfigurationError, ProcessingError, StateLostError
 from holdfast.failpoints import failpoint
 from holdfast.operators.loop import LoopOperator
 from holdfast.spark.flow.reading import without_rows
+from holdfast.spark.quiet import marked_epoch
 from holdfast.spark.scratch import renumbered
 from holdfast.spark.trees import nodes
 
@@ -148,9 +149,6 @@ class LastEpochs:
         if self._last < 0:
             logger.info("pipeline %s never had an epoch: nothing is to be ended", running.name)
             return
-        context = self._parts.input_end.frame.sparkSession.sparkContext
-        # By its group an epoch is cancelled whose host is gone.
-        context.setLocalProperty("spark.jobGroup.id", str(running.started.runId))
         if not loop.time.at_end:
             self._empty_loops()
             self._checkpoint()
@@ -223,7 +221,11 @@ class LastEpochs:
             position = renumbered(parts.scratch.read(self._last), self._last, epoch)
             offsets = parts.scratch.offsets(self._last)
             record = parts.loop.time.begin(epoch, parts.now_ms(), offsets, at_end=at_end)
-            running.progress.append(parts.loop.run(parts.input_end.batch(), record, position))
+            context = parts.input_end.frame.sparkSession.sparkContext
+            # By its group an epoch is cancelled whose host is gone.
+            with marked_epoch(context, running.started):
+                done = parts.loop.run(parts.input_end.batch(), record, position)
+            running.progress.append(done)
             failpoint("end.recorded")
         running.epochs_done += 1
         return parts.loop.goes_on(record.processing_time_ms)

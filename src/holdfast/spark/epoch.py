@@ -30,7 +30,6 @@ from holdfast.spark.host_jobs import HostGoneError
 from holdfast.spark.pacing import Pacing, Shape
 from holdfast.spark.placed import Placer
 from holdfast.spark.progress import EpochProgress, progress_of
-from holdfast.spark.quiet import mark_epochs
 from holdfast.spark.reports import (
     RepeatedError,
     Reports,
@@ -211,8 +210,6 @@ class EpochLoop:
 
     def _configure(self, batch: DataFrame) -> None:
         """The stream runs in a session of its own, made by Spark: give it our settings."""
-        if not self._settings:
-            mark_epochs(batch.sparkSession.sparkContext)
         wanted = QUERY_SETTINGS | batch_limit(self._largest_batch)
         if self.site.one_host:
             wanted |= ONE_HOST_SETTINGS

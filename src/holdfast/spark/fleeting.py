@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["host_is_lost", "why_fleeting"]
+__all__ = ["host_is_lost", "was_cancelled", "why_fleeting"]
 
 _FLEETING = re.compile(
     r"ExecutorLost|FetchFailed|worker lost|executor \S+ exited|Python worker exited unexpectedly"
@@ -36,3 +36,12 @@ def host_is_lost(why: str) -> bool:
     """
     words = why.lower()
     return ("worker" in words and "lost" in words) or "timed out" in words
+
+
+def was_cancelled(error: Exception) -> bool:
+    """Whether somebody had a job of Spark's ended: PySpark does so with all when Ctrl-C is pressed.
+
+    >>> was_cancelled(RuntimeError("[SPARK_JOB_CANCELLED] Job 7 cancelled as part of cancellation of all jobs"))
+    True
+    """
+    return "SPARK_JOB_CANCELLED" in str(error)

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.errors import StateLostError
+from holdfast.errors import HoldfastError, StateLostError
 from holdfast.spark.host_jobs import HostGoneError
 from holdfast.spark.recovering import Recovery
 
@@ -90,14 +90,16 @@ class Following:
         pause_s = FOLLOW_S
         while not running.done.wait(pause_s):
             pause_s = FOLLOW_S
-            if running.ending or running.spark_query is None:
+            if running.goes_back or running.spark_query is None:
                 continue
             parts = running.parts
             try:
                 with running.renewing.shared():
                     parts, cluster = running.parts, running.hosts
-                    if self._once(cluster):
+                    if self._look(cluster) and self._once(cluster):
                         pause_s = 0.0
+                if running.ending:
+                    continue
                 if cluster.moving and not cluster.missing(running.ledger.version):
                     self._hand_over(cluster)
             except StateLostError as error:
@@ -109,18 +111,49 @@ class Following:
                 logger.warning("hosts could not be followed, will be tried again: %s", error)
                 running.done.wait(_RETRY_S)
 
+    def _look(self, cluster: ClusterSite) -> bool:
+        """Look who is alive; whether there will be further epochs to do more for.
+
+        Also while the pipeline stops, or ends because it has failed: its last epoch and its last
+        checkpoint may need a host that goes.
+        """
+        running = self._running
+        try:
+            moved = cluster.follow(running.ledger.version)
+        except HoldfastError as error:
+            if running.ending and not isinstance(error, HostGoneError):
+                # Nobody is left who could do it, and the end waits for it.
+                self._end_jobs()
+            raise
+        if moved:
+            # Jobs under way have tasks for the host that is gone. While other hosts of the same job
+            # live, Spark keeps them waiting for it, as long as spark.locality.wait.node says.
+            self._end_jobs()
+        elif cluster.outdated:
+            # It was being planned when the host went: its job may have begun only now.
+            self._end_epoch()
+        return not running.ending
+
+    def _end_jobs(self) -> None:
+        self._end_epoch()
+        self._running.parts.jobs.cancel()
+
+    def _end_epoch(self) -> None:
+        running = self._running
+        if not running.epoch_lock.locked():
+            # Between epochs a job of this group is Spark's own, which looks for input on any host: the
+            # query would fail with it.
+            return
+        running.parts.jobs.spark.sparkContext.cancelJobGroup(str(running.started.runId))
+
     def _once(self, cluster: ClusterSite) -> bool:
-        """Look at the hosts; whether there is more to fetch."""
+        """Do for the hosts what is to be done; whether there is more to fetch."""
         running = self._running
         version = running.ledger.version
         noticed = time.monotonic()
         if noticed > self._tidied + _TIDY_S:
             self._tidied = noticed
             self._tidy(cluster)
-        if cluster.follow(version):
-            # An epoch under way has tasks for the host that is gone. While other hosts of the same job
-            # live, Spark keeps them waiting for it, as long as spark.locality.wait.node says.
-            running.parts.jobs.spark.sparkContext.cancelJobGroup(str(running.started.runId))
         if cluster.take_moved():
             running.first.expect()
             running.recoveries.append(Recovery("partitions have moved", version.epoch, noticed))

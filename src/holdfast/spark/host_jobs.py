@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -39,13 +39,13 @@ class HostJobs:
 
     def run(self, hosts: Sequence[str], task: Callable[[int], Found], what: str) -> list[Found]:
         """Do something on each host, told its number; ``HostGoneError`` if one of several goes."""
-        in_background(self._context, f"{what} on {', '.join(hosts)}", self._tag)
 
         def run(index: int) -> bytes:
             return msgspec.json.encode(task(index))
 
+        described = f"{what} on {', '.join(hosts)}"
         numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)
-        with self._ended_without(hosts, what):
+        with in_background(self._context, described, self._tag), self.ended_without(hosts, what):
             return [msgspec.json.decode(found, type=Found) for found in answers(numbers, run)]
 
     def cancel(self) -> None:
@@ -53,23 +53,24 @@ class HostJobs:
         self._context.cancelJobsWithTag(self._tag)
 
     @contextlib.contextmanager
-    def _ended_without(self, hosts: Sequence[str], what: str) -> Iterator[None]:
-        """The jobs of this thread end when one of these hosts goes.
+    def ended_without(self, hosts: Iterable[str | None], what: str) -> Iterator[None]:
+        """The jobs of this thread end, with ``HostGoneError``, when one of several hosts goes.
 
         While others of them live, Spark would keep the lost one's task waiting for it, as long as
         ``spark.locality.wait.node`` says. A task alone is given to another host, which does no harm.
         """
         tag, over = f"{self._tag}-{uuid.uuid4().hex}", threading.Event()
+        named = {host for host in hosts if host is not None}
         gone: set[str] = set()
 
         def watch() -> None:
             while not over.wait(_POLL_S):
-                gone.update(set(hosts) - {host.name for host in self._hosts.hosts()})
+                gone.update(named - {host.name for host in self._hosts.hosts()})
                 if gone:  # Again and again: the job may not have begun yet.
                     self._context.cancelJobsWithTag(tag)
 
         self._context.addJobTag(tag)
-        if len(hosts) > 1:
+        if len(named) > 1:
             threading.Thread(target=watch, name="holdfast-hosts", daemon=True).start()
         try:
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 
 from holdfast.checkpoint.ledger import Ahead
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigurationError, HoldfastError, InputError
 from holdfast.spark.following import FOLLOW_S
 from holdfast.spark.parts import QueryParts
 from holdfast.spark.progress import EpochProgress
@@ -113,6 +114,7 @@ class Query(SaysHow):
         Requests made while one is under way are answered together by the next. ``TimeoutError`` if
         that takes longer than ``timeout`` seconds; it is taken all the same.
         """
+        self._check_outside("checkpoint")
         return self._running.checkpoint(timeout)
 
     def step(self, timeout: float = 60.0) -> bool:
@@ -120,6 +122,7 @@ class Query(SaysHow):
 
         If no input is there but something is due, such as a window that closes, a tick brings the epoch.
         """
+        self._check_outside("step")
         before, query, ticked = self._running.epochs_done, self._running.started, False
         self._running.requests.allow_step()
         # Spark knows when nothing is left: this ends at once if there is no input.
@@ -142,6 +145,10 @@ class Query(SaysHow):
         if self._running.epochs_done == before and not query.isActive:
             # Why it ended is known a moment later.
             self._running.wait_past(query)
+            self._running.raise_failure()
+            if self._running.started is not query and not self._running.done.is_set():
+                # State was lost on the way: the query behind it has the input that is left.
+                return self.step(max(0.0, deadline - time.monotonic()))
         self._running.raise_failure()
         return self._running.epochs_done > before
 
@@ -168,6 +175,7 @@ class Query(SaysHow):
         could not publish it said; what it is owed is in the checkpoint, and is published with the next
         one.
         """
+        self._check_outside("process_all_available")
         while not self._input_ends():
             query = self._running.started
             try:
@@ -204,16 +212,23 @@ class Query(SaysHow):
         """Have a host's partitions run elsewhere, so that it can be stopped; waits until they do.
 
         Their state is copied ahead while epochs go on; only what the last epochs changed is copied
-        between two epochs.
+        between two epochs. ``ConfigurationError`` if there is no other host that could have them.
         """
+        self._check_outside("drain")
         cluster = self._running.hosts
         cluster.health.drain(host)
         cluster.plan_moves(self._running.ledger.version)
         deadline = None if timeout is None else time.monotonic() + timeout
-        while cluster.moving and not self._running.done.wait(FOLLOW_S):
+        # Asked anew: after a recovery there is another one, which placed its partitions elsewhere at once.
+        while self._running.hosts.must_move and not self._running.done.wait(FOLLOW_S):
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"{host} still has partitions after {timeout} s")
         self._running.raise_failure()
+        if not self._running.done.is_set() and self._running.hosts.stays_on(host):
+            raise ConfigurationError(
+                f"{host} still has partitions: no other host is left that could have them",
+                hint=f"start another host, which gets them, and drain {host} again; or undrain it",
+            )
 
     def undrain(self, host: str) -> None:
         """Let a host have partitions again."""
@@ -226,10 +241,22 @@ class Query(SaysHow):
         Raises what went wrong in doing so: what was processed is then not in a checkpoint, or not
         published, and the next start does that, or processes it again.
         """
+        self._check_outside("stop")
         self._running.stop()
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the end; raises what the pipeline failed with. False if it still runs."""
+        self._check_outside("await_termination")
         ended = self._running.done.wait(timeout)
         self._running.raise_failure()
         return ended
+
+    def _check_outside(self, name: str) -> None:
+        """Refuse what waits for the thread that it is called from."""
+        if self._running.owns(threading.current_thread()):
+            raise InputError(
+                f"{name}() of {self.name!r} was called by a sink or a callback of its own, and would wait "
+                "for that to return",
+                hint="call it from another thread: a callback can set a threading.Event that your program "
+                "waits for",
+            )

@@ -6,10 +6,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark import InheritableThread
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, Checkpoint, EpochRecord
@@ -17,11 +20,13 @@ from holdfast.errors import (
     FencedError,
     HoldfastError,
     InputError,
+    ProcessingError,
     StateLostError,
 )
 from holdfast.failpoints import failpoint
 from holdfast.spark.ending import LastEpochs, await_input
 from holdfast.spark.explain import failure_of, unexpected
+from holdfast.spark.fleeting import was_cancelled
 from holdfast.spark.following import FirstEpoch, Following
 from holdfast.spark.parts import QueryParts
 from holdfast.spark.progress import EpochProgress
@@ -42,6 +47,7 @@ _KEEP_PROGRESS = 1000
 _FENCE_CHECK_S = 1.0
 _RETRY_S = 1.0
 _LONG_S = 600.0
+_SOON_S = 10.0
 _RECOVERIES = 5
 _LAST_MERGE_S = 60.0
 
@@ -68,6 +74,8 @@ class Running:
         self.stopping = threading.Event()
         self.input_over = threading.Event()
         """All sources have said that they have ended, and all that they had is read."""
+        self._spark_over = threading.Event()
+        """No query of Spark's runs any more, nor will: what is left to do is our own."""
         self.done = threading.Event()
         self.epoch_lock = threading.Lock()
         self.first = FirstEpoch(self.epoch_lock)
@@ -76,6 +84,8 @@ class Running:
         self.epochs_done = 0
         self.spark_query: StreamingQuery | None = None
         self._beginning = False
+        self._epoch_failed = False
+        self._threads: list[threading.Thread] = []
 
     @property
     def name(self) -> str:
@@ -139,6 +149,10 @@ class Running:
         for thread in self._threads:
             thread.start()
 
+    def owns(self, thread: threading.Thread) -> bool:
+        """Whether it is one of those that end the pipeline: none of them can wait for that."""
+        return thread in self._threads
+
     @property
     def started(self) -> StreamingQuery:
         """Spark's query."""
@@ -161,16 +175,23 @@ class Running:
             if recorded and self.options.every_epoch:
                 # No longer under the lock: whoever stops the pipeline, or moves its state, takes it.
                 done = self._is_durable(epoch)
+        # Short texts: Spark takes them apart with an expression that overflows on long ones.
         except StateLostError as error:
             self.lose(error, parts)
-            # A short text: Spark takes it apart with an expression that overflows on long ones.
             raise StateLostError("state was lost") from None
-        except HoldfastError as error:
-            self._fail(error)
-            raise
-        except Exception:
+        except Exception as error:
             if self.lost is not None:
+                # Whatever it is, it comes of that: another thread was the first to notice.
                 raise StateLostError("state was lost") from None
+            if self.failure is not None:
+                # It has been said; who stopped Spark's query because of it interrupted the epoch.
+                raise ProcessingError("the pipeline has failed") from None
+            # Whoever stops the pipeline from here on comes too late to be the cause.
+            self._epoch_failed = not was_cancelled(error)
+            # Of what Spark says while it is stopped nothing counts, and it would say this too.
+            unheard = self.stopping.is_set() and not was_cancelled(error)
+            if unheard or isinstance(error, HoldfastError):
+                self._fail(self._said_of(error))
             raise
         if not done:
             self._sit_out()
@@ -184,7 +205,16 @@ class Running:
         self.requests.wake()
         with self.epoch_lock:
             pass
-        self.started.stop()
+        try:
+            self.started.stop()
+        except (PySparkException, Py4JError) as error:
+            # Spark may have been stopped below its query, which ends all the same when it looks next.
+            if not self._spark_over.wait(_SOON_S):
+                raise ProcessingError(
+                    f"Spark didn't end the query of pipeline {self.name!r}, so there may be no last checkpoint",
+                    hint="stop a pipeline before spark.stop(); if that was so, end the program and start it "
+                    "again: it continues after the last checkpoint",
+                ) from error
         self.done.wait()
         if not had_failed:
             self.raise_failure()
@@ -193,6 +223,11 @@ class Running:
     def ending(self) -> bool:
         """Whether no further epoch may begin: the pipeline stops, has failed, or goes back."""
         return self.stopping.is_set() or self.failure is not None or self.lost is not None
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether state is lost and will be recovered, rather than the pipeline ended."""
+        return self.lost is not None and self.failure is None and not self.stopping.is_set()
 
     def _epochs_are_over(self) -> bool:
         """Whether Spark's query must not begin another epoch."""
@@ -297,7 +332,7 @@ class Running:
 
     def _checkpoint_once(self, asked: int) -> None:
         try:
-            with self.renewing.shared():
+            with self.renewing.shared(), self._failing():
                 parts = self.parts
                 entry = self.coordinator.checkpoint()
                 gone = self.out_of_reach()
@@ -307,45 +342,65 @@ class Running:
                 self.lose_and_end(StateLostError(gone), parts)
             elif entry is not None and not self.ending:
                 self._merge()
-        except Exception as error:  # noqa: BLE001 - a thread that dies silently would stop checkpoints
-            self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
+        except BaseException as error:
+            # A thread that dies silently would stop checkpoints.
+            logger.debug("a checkpoint ended in an error", exc_info=error)
             self.requests.answer(asked)
-            self.started.stop()
+            if self.failure is not None:
+                self.started.stop()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """The pipeline ends with what goes wrong in here, unless state is lost, and it comes of that.
+
+        For who shares the parts, and while he does: new ones have nothing to do with it. Also for what
+        only leaves a thread, such as ``sys.exit()`` in a sink.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if self.lost is None:
+                self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
+            raise
 
     def _merge(self) -> None:
         if self._merging.acquire(blocking=False):
             try:
-                with self.renewing.shared():
+                with self.renewing.shared(), self._failing():
                     self.parts.jobs.compact()
             finally:
                 self._merging.release()
 
     def _watch_fence(self) -> None:
         while not self.done.wait(_FENCE_CHECK_S):
-            try:
-                with self.renewing.shared():
-                    self.coordinator.log.check_not_fenced()
-            except FencedError as error:
-                self._fail(error)
+            with self.renewing.shared():
+                fenced = self._looked_for_fence()
+            if fenced is not None:
+                self._fail(fenced)
                 self.started.stop()
                 return
-            except (HoldfastError, OSError) as error:
-                logger.warning("could not check whether another driver took over: %s", error)
 
     def _wait_for_end(self) -> None:
-        self._wait_for_spark()
-        while self.lost is not None and not self.stopping.is_set() and self.failure is None:
-            try:
-                self._recover()
-            except Exception as error:  # noqa: BLE001 - the pipeline ends with it
-                self._fail(self._said_of(error))
-                break
-            self._wait_for_spark()
         try:
+            self._wait_for_spark()
+            while self.goes_back or self._loses_at_the_end():
+                try:
+                    self._recover()
+                except BaseException as error:  # noqa: BLE001 - the pipeline ends with it
+                    self._fail(self._said_of(error))
+                    break
+                self._wait_for_spark()
+            self._spark_over.set()
+            if self.failure is None and (fenced := self._looked_for_fence()) is not None:
+                # Spark ends a query by itself when it is started again in the same process.
+                self._fail(fenced)
             if not isinstance(self.failure, FencedError):
                 self._finish()
-        finally:
             self.parts.close()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the end must be told of it
+            self._fail(self._said_of(error))
+        finally:
+            self._spark_over.set()
             self.done.set()
             self.requests.wake()
 
@@ -353,10 +408,25 @@ class Running:
         try:
             await_input(self)
         except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
-            if self.lost is None and (not self.stopping.is_set() or self.failure is not None):
+            counts = self._epoch_failed or not self.stopping.is_set() or self.failure is not None
+            if self.lost is None and counts:
                 self._fail(failure_of(error, self.name, self.ledger.version.epoch))
             return
         self._run_last_epochs()
+
+    def _loses_at_the_end(self) -> bool:
+        """Take the last checkpoint of a pipeline that ends by itself; whether it must go back instead."""
+        if self.parts.cluster is None or self.ending:
+            return False
+        try:
+            self.coordinator.checkpoint()
+            gone = self.out_of_reach()
+        except BaseException as error:  # noqa: BLE001 - the pipeline ends with it
+            self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
+            return False
+        if gone is not None:
+            self.lose(StateLostError(gone), self.parts)
+        return self.goes_back
 
     def _run_last_epochs(self) -> None:
         """If input has ended, let all come out that waits."""
@@ -364,7 +434,7 @@ class Running:
             LastEpochs(self).run()
         except StateLostError as error:
             self.lose(error, self.parts)
-        except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
+        except BaseException as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
             if self.lost is None:
                 self._fail(self._said_of(error))
 
@@ -395,7 +465,7 @@ class Running:
             self.recoveries.append(recovery)
             logger.warning("pipeline %s goes back to its last checkpoint: %s", self.name, error)
             # A checkpoint under way can't succeed, and recovery would wait for it to fail.
-            self.parts.jobs.cancel()
+            _tried(self.parts.jobs.cancel)
             self._give_hosts_up()
             self.requests.wake()
 
@@ -414,11 +484,11 @@ class Running:
         with self.renewing.alone(hurry=self.parts.jobs.cancel):
             try:
                 self._begin_anew(recovery)
-            except Exception as error:
+            except BaseException as error:
                 # Still alone: the log of the old parts takes our own new claim for another driver's.
                 self._fail(self._said_of(error), fenced=isinstance(error, FencedError))
                 raise
-        if self.stopping.is_set():
+        if self.ending:
             self.started.stop()
         self.requests.wake()
         logger.info("pipeline %s has recovered: %s", self.name, recovery)
@@ -428,6 +498,7 @@ class Running:
         self._use(self._renewed())
         self.first.expect()
         self.lost = None
+        self._epoch_failed = False
         self.input_over.clear()
         recovery.step("open")
         self._beginning = True
@@ -436,9 +507,11 @@ class Running:
         finally:
             self._beginning = False
 
-    def _said_of(self, error: Exception) -> HoldfastError:
+    def _said_of(self, error: BaseException) -> HoldfastError:
         if isinstance(error, HoldfastError):
             return error
+        if not isinstance(error, Exception):
+            return unexpected(error)
         return failure_of(error, self.name, self.ledger.version.epoch)
 
     def _renewed(self) -> QueryParts:
@@ -461,10 +534,13 @@ class Running:
         quiet = self._merging.acquire(timeout=_LAST_MERGE_S)
         try:
             self.coordinator.checkpoint()
+            if self.coordinator.last_error is not None and self.parts.cluster is not None:
+                # A host may have gone meanwhile, and those left can do it.
+                self.coordinator.checkpoint()
             if quiet and self.failure is None and self.coordinator.last_error is None:
                 self.coordinator.end()
-        except HoldfastError as error:
-            self._fail(error)
+        except BaseException as error:  # noqa: BLE001 - a stop that was not clean must not look like one
+            self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
         if self.failure is None and self.coordinator.last_error is not None:
             self._fail(self.coordinator.last_error)
         if self.failure is None and self.coordinator.publish_error is not None:
@@ -473,26 +549,29 @@ class Running:
     def _fail(self, error: HoldfastError, *, fenced: bool | None = None) -> None:
         """End with an error; ``fenced`` says whether it comes of a fence, where that is known."""
         if self.failure is None:
-            self.failure = self._fenced_instead(error) if fenced is None else error
-            error = self.failure
-            logger.error("pipeline %s failed: %s", self.name, error)
+            # A driver that was fenced meets all sorts of errors: what matters is that it was.
+            instead = self._looked_for_fence() if fenced is None else None
+            self.failure = error = instead or error
+            said = str(error)
+            by_name = said.startswith(f"pipeline {self.name!r} ")
+            logger.error("%s", said if by_name else f"pipeline {self.name!r} failed: {said}")
             self._give_hosts_up()
             self.requests.wake()
 
     def _give_hosts_up(self) -> None:
         """The epoch under way may wait for hosts that never come; whoever stops it waits for it."""
         if self.parts.cluster is not None:
-            self.parts.cluster.give_up()
+            _tried(self.parts.cluster.give_up)
 
-    def _fenced_instead(self, error: HoldfastError) -> HoldfastError:
-        """A driver that was fenced meets all sorts of errors: what matters is that it was fenced."""
+    def _looked_for_fence(self) -> FencedError | None:
+        """What says that another driver has taken over; None also if nobody can tell just now."""
         try:
             self.coordinator.log.check_not_fenced()
         except FencedError as fenced:
             return fenced
-        except (HoldfastError, OSError) as unknown:
+        except Exception as unknown:  # noqa: BLE001 - whoever asks has more to do
             logger.warning("could not check whether another driver took over: %s", unknown)
-        return error
+        return None
 
     def raise_failure(self) -> None:
         """Raise what the pipeline failed with, if it has."""
@@ -507,3 +586,11 @@ class Running:
         """The newest epoch that a log entry holds."""
         last: Checkpoint | None = self.coordinator.last
         return None if last is None else last.epoch
+
+
+def _tried(end_jobs: Callable[[], None]) -> None:
+    """End jobs, if somebody can still be asked to: who does so has more to do, and others wait for that."""
+    try:
+        end_jobs()
+    except Exception as error:  # noqa: BLE001 - Spark may have been stopped below the pipeline
+        logger.warning("jobs could not be ended: %s", error)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
@@ -111,12 +114,23 @@ def check_session(spark: SparkSession) -> None:
         )
 
 
-def in_background(context: SparkContext, what: str, tag: str) -> None:
-    """Have the jobs of this thread run beside epochs, not before them, under a tag to cancel them by."""
+@contextmanager
+def in_background(context: SparkContext, what: str, tag: str) -> Iterator[None]:
+    """Have the jobs of this thread run beside epochs, not before them, under a tag to cancel them by.
+
+    In here alone: the thread may be the user's, whose own jobs are none of ours, or that of the epochs.
+    """
+    # Of Spark's own object: that of PySpark has none any more when the user has stopped it.
+    spark: Any = context._jsc.sc()
+    before = spark.getLocalProperties().clone()
     context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
     context.setJobDescription(f"holdfast: {what}")
     context.addJobTag(tag)
     mark_jobs(context)
+    try:
+        yield
+    finally:
+        spark.setLocalProperties(before)
 
 
 def batch_limit(largest_bytes: int | None) -> dict[str, str]:

@@ -7,6 +7,7 @@ On one machine that is one folder, and the driver sees it too. On a cluster
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -61,6 +62,9 @@ class Site(Protocol):
     def host_for(self, runs: Iterable[Run], within: HashRange) -> str | None:
         """Where a background task for these runs, in a range, belongs; None for anywhere."""
 
+    def ended_without(self, hosts: Iterable[str | None], what: str) -> AbstractContextManager[None]:
+        """Jobs of this thread end in here, with ``HostGoneError``, when one of several hosts goes."""
+
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
         """New runs are where they were written; hosts have fetched runs."""
 
@@ -101,6 +105,11 @@ class LocalSite:
         """Anywhere: everybody has everything."""
         del runs, within
         return None
+
+    def ended_without(self, hosts: Iterable[str | None], what: str) -> AbstractContextManager[None]:
+        """There is one host, and it is here."""
+        del hosts, what
+        return nullcontext()
 
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
         """Their files go when they do, also if the version never names them."""

@@ -5,25 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import socket
 import tempfile
 import time
+from collections import deque
 from concurrent.futures import Future
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.checkpoint.coordinator import CheckpointEvent, Coordinator
-from holdfast.checkpoint.entry import Checkpoint
+from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, LAST_EPOCH, Checkpoint
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import Log, LogMovedError, LogState, read_log, tried_exclusive
-from holdfast.checkpoint.retention import finish_collection
 from holdfast.checkpoint.time import PipelineTime
-from holdfast.errors import ConfigurationError, FencedError
+from holdfast.errors import ConfigurationError, CorruptionError, FencedError
 from holdfast.failpoints import failpoint
 from holdfast.recovery.health import HostHealth
 from holdfast.sinks.base import Sink, SinkContext
@@ -40,10 +39,11 @@ from holdfast.spark.host_wait import waiting_for_hosts
 from holdfast.spark.hosts import is_cluster
 from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.options import Options
+from holdfast.spark.own_folders import OwnFolders
 from holdfast.spark.pacing import Pacing
 from holdfast.spark.parts import QueryParts
 from holdfast.spark.query import Query
-from holdfast.spark.quiet import quieten
+from holdfast.spark.quiet import marked_start
 from holdfast.spark.reports import Reports
 from holdfast.spark.restore import (
     check_programs,
@@ -66,7 +66,7 @@ from holdfast.state.version import Version
 from holdfast.storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -79,6 +79,7 @@ __all__ = ["start_pipeline"]
 logger = logging.getLogger("holdfast.start")
 
 _ATTEMPTS = 4
+_NONCES = 64
 
 
 def _now_ms() -> int:
@@ -111,7 +112,7 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
     health = HostHealth()
 
     _check_cluster(graph, options, health)
-    mine: list[int] = []
+    mine = Own()
     parts = _begun(pipeline, options, sinks, health, mine)
 
     def renew() -> QueryParts:
@@ -139,9 +140,9 @@ def _begun(
     options: Options,
     sinks: dict[str, Sink],
     health: HostHealth,
-    mine: list[int],
+    mine: Own,
 ) -> QueryParts:
-    """Take the pipeline over and put together what runs it; again, if ``mine`` has its earlier claims."""
+    """Take the pipeline over and put together what runs it; again, if ``mine`` has earlier claims."""
     began = time.perf_counter()
     valid, log = _claimed(pipeline, options, sinks, mine)
     context = valid.graph.sources[0].sparkSession.sparkContext
@@ -166,16 +167,16 @@ def _begun(
 
 
 def _claimed(
-    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], mine: list[int]
+    pipeline: Pipeline, options: Options, sinks: dict[str, Sink], mine: Own
 ) -> tuple[_Validated, Log]:
     """Claim a log that was validated as it is; if its driver keeps writing, claim and look again.
 
-    Who claims anew takes over from nobody but himself: ``mine`` are his claims, to which this is added.
+    Who claims anew takes over from nobody but himself: ``mine`` has his claims, to which this is added.
     """
-    since = mine[0] if mine else None
+    since = mine.claims[0] if mine.claims else None
     for attempt in range(_ATTEMPTS):
         valid = _validate(pipeline, options, sinks, since)
-        last_attempt = attempt == _ATTEMPTS - 1 and not mine
+        last_attempt = attempt == _ATTEMPTS - 1 and not mine.claims
         try:
             check_still_own(valid.state, mine)
             log = Log.claim(
@@ -183,7 +184,7 @@ def _claimed(
                 options.name,
                 f"{socket.gethostname()}:{os.getpid()}",
                 now_ms=_now_ms,
-                nonce=lambda: secrets.token_hex(8),
+                nonce=mine.nonce,
                 expect_last=None if last_attempt else valid.state.last_number,
                 damaged_ok=valid.damaged_ok,
                 exclusive=tried_exclusive(valid.storage, valid.state),
@@ -194,7 +195,7 @@ def _claimed(
         except BaseException:
             _discard(valid)
             raise
-        mine.append(log.claim_number)
+        mine.claims.append(log.claim_number)
         if last_attempt:
             _discard(valid)
             valid = _validate(pipeline, options, sinks, since)
@@ -202,16 +203,33 @@ def _claimed(
     raise LogMovedError(f"the log of {options.name!r} went on while it was claimed anew")
 
 
-def check_still_own(state: LogState, mine: Sequence[int]) -> None:
+@dataclass
+class Own:
+    """By what a driver that claims again and again knows what it wrote itself."""
+
+    claims: list[int] = field(default_factory=list)
+    nonces: deque[str] = field(default_factory=lambda: deque(maxlen=_NONCES))
+    """The newest, also of claims whose writing failed: they may be there all the same."""
+
+    def nonce(self) -> str:
+        """A new one."""
+        made = secrets.token_hex(8)
+        self.nonces.append(made)
+        return made
+
+
+def check_still_own(state: LogState, mine: Own) -> None:
     """Raise ``FencedError`` if another driver has claimed since the last of one's own claims.
 
     A driver that recovers may have been fenced without having noticed (invariant 5).
     """
     last = state.last_entry
-    if mine and (last is None or last.claim not in mine):
+    if not mine.claims or (last is not None and last.nonce in mine.nonces):
+        return
+    if last is None or last.claim not in mine.claims:
         whose = "a log without entries" if last is None else f"claim {last.claim}"
         raise FencedError(
-            f"the pipeline can't recover: behind its claim {mine[-1]} there is {whose} of another driver",
+            f"the pipeline can't recover: behind its claim {mine.claims[-1]} there is {whose} of another driver",
             hint="leave the pipeline to that driver; start this one again only when it has stopped",
         )
 
@@ -247,7 +265,7 @@ def _validate(
         files.check()
     epoch, position, prepared = -1, {}, None
     if entry is not None:
-        epoch = state.last_epoch
+        epoch = _checked_epoch(state)
         stored = read_position(entry, storage)
         sources = sum(count_sources(frame) for frame in graph.sources) + graph.needs_ticks
         check_sources(entry, stored, sources)
@@ -257,6 +275,17 @@ def _validate(
         else:
             prepared = prepare_runs(entry, state, storage, files)
     return _Validated(graph, storage, state, entry, epoch, position, files, prepared, damaged_ok)
+
+
+def _checked_epoch(state: LogState) -> int:
+    """The last epoch number that may have been used, if enough are left behind it."""
+    if state.last_epoch < LAST_EPOCH - EPOCHS_PER_ENTRY:
+        return state.last_epoch
+    raise CorruptionError(
+        "too many entries of the log can't be read to tell which numbers of epochs were used: it may be "
+        f"all up to {state.last_epoch}, and there are no more than {LAST_EPOCH}",
+        hint="restore any of the newest entries from a copy, or begin anew with another checkpoint_dir",
+    )
 
 
 def _where_to_continue(
@@ -351,6 +380,7 @@ def _assemble(
     host = socket.gethostname()
     for sink_id, sink in sinks.items():
         sink.open(_context(options, sink_id, log.claim_number, storage, graph, frame))
+        held.callback(_close, sink)
     jobs = BackgroundJobs(
         spark,
         ledger,
@@ -379,7 +409,7 @@ def _assemble(
         last=entry,
     )
     _take_over(valid, coordinator, sinks)
-    scratch = Path(tempfile.mkdtemp(prefix="holdfast-scratch-"))
+    scratch = held.enter_context(_scratch_folder())
     build_scratch(scratch, position)
 
     loop = EpochLoop(
@@ -398,12 +428,6 @@ def _assemble(
         host=host,
     )
 
-    def close() -> None:
-        with held:
-            for sink in sinks.values():
-                sink.close()
-            shutil.rmtree(scratch, ignore_errors=True)
-
     reader = ScratchReader(scratch)
     return QueryParts(
         options,
@@ -412,7 +436,7 @@ def _assemble(
         loop,
         reader,
         jobs,
-        close,
+        held.close,
         now_ms,
         ticks,
         lambda on_batch: _begin(frame, options, reader, ticks, on_batch),
@@ -425,6 +449,26 @@ def _assemble(
             before_end(valid.state, entry),
         ),
     )
+
+
+def _close(sink: Sink) -> None:
+    """A sink is anybody's code: what it raises here keeps neither the others nor the end waiting."""
+    try:
+        sink.close()
+    except Exception:
+        logger.exception("%s could not be closed; all that it has published stays", sink.describe())
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A folder that looks to Spark like a query's checkpoint; those of drivers that were killed go."""
+    folders = OwnFolders(Path(tempfile.gettempdir()), "holdfast-scratch-")
+    folders.sweep()
+    folder = folders.make()
+    try:
+        yield folder
+    finally:
+        folders.remove(folder)
 
 
 def _records(graph: Graph) -> tuple[SchemaRecord, ...]:
@@ -459,7 +503,7 @@ def _teller(graph: Graph) -> Callable[[CheckpointEvent], None]:
 
 def _take_over(valid: _Validated, coordinator: Coordinator, sinks: dict[str, Sink]) -> None:
     """Finish what an earlier driver left undone: deletions, and output not yet acknowledged."""
-    finish_collection(coordinator.log, valid.storage)
+    coordinator.finish_collection()
     # Also after going back to an older entry: what an entry covers is published (invariant 6).
     coordinator.ledger.restore_pending(valid.state.pending)
     coordinator.publish(restored=True)
@@ -476,19 +520,21 @@ def _begin(
     ticks: Ticks | None,
     on_batch: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
+    # With its scheme: without one it would be a folder of the file system that Spark goes by, HDFS perhaps.
     writer = frame.writeStream.foreachBatch(on_batch).option(
-        "checkpointLocation", str(reader.folder)
+        "checkpointLocation", f"file://{reader.folder}"
     )
-    writer = writer.queryName(f"holdfast-{options.name}")
+    name = f"holdfast-{options.name}"
+    writer = writer.queryName(name)
     if options.available_now:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(options.trigger_s * 1000)} milliseconds")
-    quieten(frame.sparkSession.sparkContext)
     started: Future[StreamingQuery] = Future()
     # The first batch may come before the next line does.
     reader.numbers = lambda: source_numbers(started.result())
-    query = writer.start()
+    with marked_start(frame.sparkSession, name):
+        query = writer.start()
     started.set_result(query)
     if ticks and not options.available_now:
         ticks.follow(query)

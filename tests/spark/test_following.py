@@ -1,0 +1,214 @@
+"""The thread that follows the hosts of a pipeline, beside its others: it is there until the end."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from holdfast.checkpoint.ledger import Ledger
+from holdfast.errors import (
+    HoldfastError,
+)
+from holdfast.spark.following import Following
+from holdfast.spark.query import Query
+from holdfast.state.version import Version
+from tests.spark.running_support import (
+    LONG_S,
+    Pipeline,
+    StandInCluster,
+)
+
+pytestmark = pytest.mark.usefixtures("_plain_threads")
+
+
+def test_a_host_lost_while_state_is_handed_over_is_recovered_from() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    pipeline.running.start()
+    assert pipeline.recovered.wait(LONG_S)
+    assert pipeline.running.done.wait(LONG_S)
+    assert not pipeline.cluster.switched
+
+
+def test_stop_ends_while_state_is_handed_over() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    held = threading.Event()
+    going_on = threading.Event()
+
+    def checkpoint() -> None:
+        held.set()
+        assert going_on.wait(LONG_S)
+
+    pipeline.coordinator.checkpoint = checkpoint  # type: ignore[method-assign]
+    pipeline.running.start()
+    assert held.wait(LONG_S)
+    stopping = threading.Thread(target=pipeline.running.stop, daemon=True)
+    stopping.start()
+    # The lock of the epochs is free though the checkpoint goes on.
+    assert pipeline.query.waited_for.wait(LONG_S)
+    going_on.set()
+    stopping.join(LONG_S)
+    assert pipeline.running.done.is_set()
+
+
+def test_hosts_are_followed_while_a_handover_waits_for_the_epoch_in_hand() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    with pipeline.running.epoch_lock:
+        Following(pipeline.running)._hand_over(cast(Any, pipeline.cluster))
+    assert not pipeline.cluster.switched
+    assert not pipeline.running.epoch_lock.locked()
+
+
+def test_hosts_are_not_tidied_before_those_who_wrote_at_the_last_look_have_ended() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    ledger = Ledger(Version(0, {}))
+    tidied: list[set[str]] = []
+    pipeline.running.ledger = ledger
+    cluster = cast(Any, SimpleNamespace(tidy=tidied.append))
+    following = Following(pipeline.running)
+    with ledger.writing():
+        for _ in range(3):
+            following._tidy(cluster)
+    assert not tidied
+    following._tidy(cluster)
+    assert tidied == [set()]
+
+
+def test_hosts_are_followed_while_the_pipeline_stops() -> None:
+    """The last epoch or the last checkpoint may wait for a host that is gone: both are cancelled."""
+    pipeline = Pipeline(every_epoch=False)
+    pipeline.cluster.moving = False
+    running, cancelled = pipeline.running, threading.Event()
+    context = SimpleNamespace(cancelJobGroup=lambda _: None)
+    running.parts.jobs = cast(
+        Any,
+        SimpleNamespace(cancel=cancelled.set, spark=SimpleNamespace(sparkContext=context)),
+    )
+    pipeline.cluster.follow = lambda version: running.stopping.is_set()  # type: ignore[method-assign]
+
+    def checkpoint() -> None:
+        assert cancelled.wait(LONG_S), "the last checkpoint waits for a host that nobody looks at"
+
+    pipeline.coordinator.checkpoint = checkpoint  # type: ignore[method-assign]
+    running.start()
+    running.stop()
+    assert cancelled.is_set()
+
+
+def test_a_last_checkpoint_that_a_lost_host_broke_is_taken_by_those_left() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    pipeline.cluster.moving = False
+    failing = pipeline.coordinator.checkpoint
+
+    def once() -> None:
+        pipeline.coordinator.checkpoint = others  # type: ignore[method-assign]
+        failing()
+
+    def others() -> None:
+        pipeline.coordinator.last_error = None
+
+    pipeline.coordinator.checkpoint = once  # type: ignore[method-assign]
+    pipeline.running.start()
+    pipeline.running.stop()
+    assert pipeline.running.failure is None
+
+
+def test_hosts_are_followed_while_a_pipeline_that_has_failed_ends() -> None:
+    """Its last checkpoint waits for executors, of which there are none."""
+    pipeline = Pipeline(every_epoch=False)
+    pipeline.cluster.moving = False
+    running, cancelled = pipeline.running, threading.Event()
+    context = SimpleNamespace(cancelJobGroup=lambda _: None)
+    running.parts.jobs = cast(
+        Any,
+        SimpleNamespace(cancel=cancelled.set, spark=SimpleNamespace(sparkContext=context)),
+    )
+
+    def follow(version: Any) -> bool:
+        raise HoldfastError("the pipeline has no executors, and is about to end")
+
+    def run(*_: Any) -> None:
+        raise HoldfastError("Spark has no executor")
+
+    def checkpoint() -> None:
+        assert cancelled.wait(LONG_S), "the last checkpoint waits for hosts that nobody looks at"
+
+    pipeline.cluster.follow = follow  # type: ignore[method-assign]
+    running.parts.loop.run = cast(Any, run)  # type: ignore[method-assign]
+    pipeline.coordinator.checkpoint = checkpoint  # type: ignore[method-assign]
+    running.start()
+    assert running.done.wait(LONG_S)
+    assert cancelled.is_set()
+
+
+def test_a_host_is_drained_though_the_pipeline_goes_back_meanwhile() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    running = pipeline.running
+    query = cast("Any", object.__new__(Query))
+    query._running = running
+    pipeline.cluster.health = SimpleNamespace(drain=lambda host: None)
+    planned = threading.Event()
+    pipeline.cluster.plan_moves = lambda version: planned.set()  # type: ignore[method-assign]
+    draining = threading.Thread(target=query.drain, args=("h1",), daemon=True)
+    draining.start()
+    assert planned.wait(LONG_S)
+    # New parts: what the old ones were about to move is nobody's any more.
+    after = StandInCluster()
+    after.must_move = False
+    running.parts = cast(Any, SimpleNamespace(**{**vars(running.parts), "cluster": after}))
+    draining.join(10)
+    assert not draining.is_alive()
+
+
+def test_an_epoch_that_was_being_planned_when_its_host_went_is_ended_too() -> None:
+    pipeline = Pipeline(every_epoch=False)
+    pipeline.cluster.moving = False
+    running, cluster = pipeline.running, pipeline.cluster
+    planning, cancelled, begun, ended = (threading.Event() for _ in range(4))
+
+    def follow(version: Any) -> bool:
+        cluster.outdated = planning.is_set() and not ended.is_set()
+        return cluster.outdated and not cancelled.is_set()
+
+    def cancel(_: str) -> None:
+        cancelled.set()
+        if begun.is_set():
+            ended.set()
+
+    def run(*_: Any) -> None:
+        planning.set()
+        assert cancelled.wait(LONG_S)
+        begun.set()
+        assert ended.wait(LONG_S), "the job waits for a host that is gone"
+
+    context = SimpleNamespace(cancelJobGroup=cancel)
+    running.parts.jobs = cast(
+        Any, SimpleNamespace(cancel=lambda: None, spark=SimpleNamespace(sparkContext=context))
+    )
+    cluster.follow = follow  # type: ignore[method-assign]
+    running.parts.loop.run = cast(Any, run)  # type: ignore[method-assign]
+    pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
+    running.start()
+    assert ended.wait(10)
+    running.stop()
+
+
+def test_jobs_by_which_spark_looks_for_input_between_epochs_are_left_alone() -> None:
+    """With many folders Spark lists them by a job of the query, which fails with that job."""
+    pipeline = Pipeline(every_epoch=False)
+    running = pipeline.running
+    cancelled: list[str] = []
+    context = SimpleNamespace(cancelJobGroup=cancelled.append)
+    running.parts.jobs = cast(
+        Any, SimpleNamespace(cancel=lambda: None, spark=SimpleNamespace(sparkContext=context))
+    )
+    running.spark_query = cast(Any, pipeline.query)
+    pipeline.cluster.follow = lambda version: True  # type: ignore[method-assign]
+    following = Following(running)
+    following._look(cast(Any, pipeline.cluster))
+    assert not cancelled
+    with running.epoch_lock:
+        following._look(cast(Any, pipeline.cluster))
+    assert cancelled == ["run"]

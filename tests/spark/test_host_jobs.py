@@ -1,0 +1,166 @@
+"""Jobs that need several hosts end when one of them goes, whoever notices it first.
+
+Spark is stood in for: it keeps the tasks of a host that is gone waiting while other hosts of the job live.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from holdfast.checkpoint.ledger import Ledger
+from holdfast.spark.background import BackgroundJobs
+from holdfast.spark.cluster import ClusterSite
+from holdfast.spark.host_jobs import HostGoneError, HostJobs
+from holdfast.spark.placed import Placer
+from holdfast.spark.survey import Found
+from holdfast.state.hashing import HashRange, partition_range
+from holdfast.state.run import LocalForm, Run
+from holdfast.state.version import Change, Version
+
+LONG_S = 60.0
+TABLE = "op.groups"
+
+
+class Context:
+    """A job waits until it is cancelled by one of its tags."""
+
+    def __init__(self) -> None:
+        self.tags: set[str] = set()
+        self.job: set[str] = set()
+        self.cancelled = threading.Event()
+        self._jsc = SimpleNamespace(sc=lambda: self)
+
+    def getLocalProperties(self) -> Any:
+        return SimpleNamespace(clone=lambda: set(self.tags))
+
+    def setLocalProperties(self, tags: set[str]) -> None:
+        self.tags = tags
+
+    def addJobTag(self, tag: str) -> None:
+        self.tags.add(tag)
+
+    def removeJobTag(self, tag: str) -> None:
+        self.tags.discard(tag)
+
+    def cancelJobsWithTag(self, tag: str) -> None:
+        if tag in self.job:
+            self.cancelled.set()
+
+    def setLocalProperty(self, name: str, value: str) -> None:
+        pass
+
+    def setJobDescription(self, words: str) -> None:
+        pass
+
+    def run_job(self) -> None:
+        self.job = set(self.tags)
+        assert self.cancelled.wait(LONG_S), "the job waits for a host that is gone"
+        raise Py4JError("[SPARK_JOB_CANCELLED]")
+
+
+class Site(ClusterSite):
+    """Two hosts, each with half of the state."""
+
+    def __init__(self, context: Any, alive: list[str]) -> None:
+        hosts = SimpleNamespace(
+            hosts=lambda: [SimpleNamespace(name=name) for name in alive],
+            neighbours=lambda: {name: ["0", "1"] for name in alive},
+        )
+        spark = SimpleNamespace(sparkContext=context)
+        self._context, self._hosts, self._over = context, cast(Any, hosts), threading.Event()
+        self._root, self._storage = Path("/nowhere"), cast(Any, SimpleNamespace(packages={}))
+        self._jobs = HostJobs(cast(Any, spark), cast(Any, hosts), cast(Any, None))
+
+    @property
+    def folder(self) -> Any:
+        return SimpleNamespace(parent=SimpleNamespace(name="p"))
+
+    def host_for(self, runs: Any, within: HashRange) -> str:
+        return "h1" if within.first == 0 else "h2"
+
+    def placed(self, frame: Any, hosts: Any) -> Any:
+        return frame
+
+
+def test_a_store_job_ends_when_a_host_goes_that_an_epoch_was_the_first_to_miss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context, alive = Context(), ["h1", "h2"]
+
+    def answers(*_: Any) -> list[bytes]:
+        alive.remove("h2")
+        context.run_job()
+        return []
+
+    monkeypatch.setattr("holdfast.spark.background.answers", answers)
+    halves = [partition_range(p, 2) for p in range(2)]
+    runs = [Run(f"0-0-{h.first}", TABLE, h, 0, 0, 1, local=LocalForm(1, "00")) for h in halves]
+    changes = [Change(TABLE, run.range, (), run) for run in runs]
+    version = Version(-1).apply(changes, 0)
+    spark = SimpleNamespace(sparkContext=context, range=lambda *_: None)
+    site = Site(context, alive)
+    jobs = BackgroundJobs(
+        cast(Any, spark), Ledger(version), cast(Any, None), {}, 0, site, "driver", 2
+    )
+    result = jobs.store(version, None)
+    assert result.error is not None
+    assert "h2 is gone" in str(result.error)
+    assert not context.tags
+
+
+@pytest.mark.parametrize("check", ["check_executors", "check_shared"])
+@pytest.mark.parametrize("stays_away", [True, False])
+def test_a_start_goes_on_with_those_left_when_a_host_goes_while_hosts_are_checked(
+    check: str, stays_away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, alive, asked = Context(), ["h1", "h2"], []
+    site = Site(context, alive)
+
+    def checked(*_: Any) -> None:
+        asked.append(tuple(alive))
+        if not stays_away or len(asked) == 1:
+            alive.remove("h2")
+            context.cancelled.clear()
+            try:
+                context.run_job()
+            finally:
+                alive.extend([] if stays_away else ["h2"])
+
+    for name in ("check_executors", "check_shared"):
+        does = checked if name == check else lambda *_: None
+        monkeypatch.setattr(f"holdfast.spark.cluster.{name}", does)
+    monkeypatch.setattr(HostJobs, "run", lambda *_: [])
+    if stays_away:
+        site.check()
+        assert asked == [("h1", "h2"), ("h1",)]
+    else:
+        with pytest.raises(HostGoneError, match="h2 is gone"):
+            site.check()
+        assert len(asked) == 5
+
+
+@pytest.mark.spark
+def test_a_users_thread_has_its_own_jobs_to_itself_when_hosts_have_been_looked_at(
+    spark: SparkSession,
+) -> None:
+    """A start looks at hosts from the user's thread, and Spark's for the epochs inherits what it has."""
+    context, placer = spark.sparkContext, Placer(spark.sparkContext)
+    host = SimpleNamespace(name=str(context.getConf().get("spark.driver.host")))
+    hosts = SimpleNamespace(hosts=lambda: [host])
+    context.addJobTag("mine")
+    context.setJobDescription("what I do")
+    try:
+        before = dict(context._jsc.sc().getLocalProperties())
+        jobs = HostJobs(spark, cast(Any, hosts), placer)
+        assert jobs.run([host.name], lambda _: Found("h"), "look") == [Found("h")]
+        assert dict(context._jsc.sc().getLocalProperties()) == before
+    finally:
+        context.clearJobTags()
+        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
