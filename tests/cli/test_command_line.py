@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,26 @@ def test_a_directory_without_a_log_is_said(command: str, tmp_path: Path, cli: An
     assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
 
 
+@pytest.mark.parametrize(
+    ("command", "encoding"), [("checkpoints", "utf-8"), ("verify", "ascii"), ("state", "latin-1")]
+)
+def test_any_folder_and_any_text_can_be_said_in_any_encoding(
+    command: str, encoding: str, tmp_path: Path
+) -> None:
+    made = Builder(tmp_path / os.fsdecode("Größe 🌊 ".encode() + b"\xff"))
+    made.count_words(0, {"Tang 🌊": 1})
+    made.checkpoint(0)
+    started = [sys.executable, "-c", "from holdfast.cli import main; main()", command]
+    done = subprocess.run(
+        [*started, os.fspath(made.path)],
+        env={**os.environ, "PYTHONIOENCODING": f"{encoding}:strict", "COLUMNS": "200"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.stderr.strip(), done.returncode) == (b"", 0)
+    assert b"wordcount" in done.stdout
+
+
 def test_a_directory_of_a_newer_format_is_said(builder: Builder, cli: Any) -> None:
     from holdfast.checkpoint.entry import seal
 
@@ -54,6 +75,16 @@ def test_a_log_that_is_damaged_from_end_to_end_is_said(builder: Builder, cli: An
     result = cli("checkpoints", builder.path)
     assert result.exit_code == 1
     assert "damaged" in result.stderr
+
+
+def test_a_log_of_which_only_the_claim_is_whole_is_said(builder: Builder, cli: Any) -> None:
+    for path in (builder.path / "log").iterdir():
+        if path.name != f"{0:020d}.json":
+            path.write_bytes(b"{}")
+    for command in ("state", "placement"):
+        result = cli(command, builder.path)
+        assert result.exit_code == 1
+        assert "no checkpoint in it is whole" in " ".join(result.stderr.split())
 
 
 def test_looking_changes_nothing(builder: Builder, cli: Any) -> None:

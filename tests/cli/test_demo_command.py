@@ -20,6 +20,7 @@ def test_commands_are_named_as_they_were_given(monkeypatch: pytest.MonkeyPatch) 
     assert show.command("verify", Path("ck")) == "holdfast verify ck"
     monkeypatch.setenv("HOLDFAST_COMMAND", "./run holdfast")
     assert show.command("state", "ck", "--limit", 5) == "./run holdfast state ck --limit 5"
+    assert shlex.split(show.command("verify", Path("my ck")))[2:] == ["verify", "my ck"]
 
 
 @pytest.mark.slow

@@ -27,6 +27,15 @@ def cells(output: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows]
 
 
+def test_a_log_that_is_damaged_is_said_beside_the_state(builder: Builder, cli: Any) -> None:
+    newest = max((builder.path / "log").glob("*.json"))
+    stored = newest.read_bytes()
+    newest.write_bytes(stored[:-9] + bytes([stored[-9] ^ 0xFF]) + stored[-8:])
+    result = cli("state", builder.path)
+    assert result.exit_code == 0, result.output
+    assert f"log entry {int(newest.stem)}" in result.stderr
+
+
 def test_the_newest_state_is_shown_as_results(builder: Builder, cli: Any) -> None:
     result = cli("state", builder.path)
     assert result.exit_code == 0, result.output
@@ -90,6 +99,7 @@ def test_one_operator_can_be_chosen(builder: Builder, cli: Any) -> None:
     assert "counts" in result.stderr
 
 
+NAMED = pa.struct([("name", pa.string())])
 PLACE = pa.struct([("x", pa.int64()), ("day", pa.date32())])
 
 
@@ -107,6 +117,7 @@ PLACE = pa.struct([("x", pa.int64()), ("day", pa.date32())])
         (pa.timestamp("us"), [0, 1], "1970-01-01 00:00:00"),
         (PLACE, [{"x": 1, "day": 0}, {"x": 1, "day": None}], '{"x": 1, "day": "1970-01-01"}'),
         (PLACE, [{"x": 1, "day": None}, None], '{"x": 1}'),
+        (NAMED, [{"name": "caf\udce9"}, {"name": "café"}], '{"name": "caf\udce9"}'),
     ],
     ids=str,
 )
@@ -163,10 +174,10 @@ def test_a_value_of_another_type_is_said(tmp_path: Path, cli: Any) -> None:
 
 
 def collect_all_but_the_newest(builder: Builder) -> None:
-    """What the running pipeline does at its next checkpoint."""
+    """What the running pipeline does at its next checkpoint; its clock is hours ahead of the reader's."""
     builder.runs = builder.runs[-1:]
     builder.checkpoint(7)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = time.time_ns() // 1_000_000 + 12 * 3_600_000
     plan = plan_collection(
         builder.log.state(),
         Retention(keep_last=1),

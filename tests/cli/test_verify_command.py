@@ -3,11 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import xxhash
 
-from holdfast.checkpoint.entry import SegmentRef, StagedOutput
-from holdfast.state.hashing import HashRange
+from holdfast.checkpoint.entry import SegmentRef, StagedOutput, encode_entry, entry_name
+from holdfast.state.hashing import FULL_RANGE, HashRange
 from tests.cli.checkpoint_directory import Builder, describe_otherwise, flip_byte
 
 
@@ -110,23 +111,32 @@ def test_a_run_that_is_not_what_the_log_says_is_named(builder: Builder, cli: Any
     assert "the log says 3" in result.stderr
 
 
-@pytest.mark.parametrize("mistake", ["unknown run", "part it lacks", "shared epochs"])
+@pytest.mark.parametrize("mistake", ["part it lacks", "shared epochs"])
 def test_an_entry_that_contradicts_itself_is_named(
     mistake: str, builder: Builder, cli: Any
 ) -> None:
     first, second = builder.runs
-    refs = [SegmentRef(run.name, run.range) for run in builder.runs]
-    runs = [first, second]
-    if mistake == "unknown run":
-        refs[0] = SegmentRef("0-nowhere", first.range)
-    elif mistake == "part it lacks":
-        runs[0] = describe_otherwise(first, range=HashRange(0, 2**63))
+    if mistake == "part it lacks":
+        first = describe_otherwise(first, range=HashRange(0, 2**63))
     else:
-        runs[1] = describe_otherwise(second, first_epoch=0)
-    builder.checkpoint(2, runs=tuple(runs), tables={builder.schema.table: tuple(refs)})
+        second = describe_otherwise(second, first_epoch=0)
+    refs = tuple(SegmentRef(run.name, run.range) for run in builder.runs)
+    builder.checkpoint(2, runs=(first, second), tables={builder.schema.table: refs})
     result = cli("verify", builder.path, "--entry", 3)
     assert result.exit_code == 1
     assert "log entry 3" in result.stderr
+
+
+def test_an_entry_of_a_run_that_it_does_not_list_is_named(builder: Builder, cli: Any) -> None:
+    whole = builder.checkpoint(2)
+    refs = (SegmentRef("0-nowhere", FULL_RANGE),)
+    forged = msgspec.structs.replace(whole, tables={builder.schema.table: refs})
+    builder.storage.put(entry_name(whole.number), encode_entry(forged))
+    result = cli("verify", builder.path)
+    assert result.exit_code == 1
+    assert "log entry 3" in result.stderr
+    assert "a run '0-nowhere' of table 'counts.groups' that is not among its runs" in result.stderr
+    assert "entry 2 (epoch 1)" in result.stderr
 
 
 def test_a_pipeline_without_checkpoints_is_whole(tmp_path: Path, cli: Any) -> None:

@@ -69,7 +69,7 @@ def adopt(
         show.console.print(f"{show.count(rows)} rows of state in {escape(table)}", highlight=False)
     show.console.print(
         f"pipeline [bold]{escape(name)}[/] continues with epoch {done.epoch + 1}; look at its state "
-        f"with: holdfast state {escape(checkpoint_dir)}",
+        f"with: {escape(show.command('state', checkpoint_dir))}",
         highlight=False,
         soft_wrap=True,
     )

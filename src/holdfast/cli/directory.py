@@ -25,8 +25,9 @@ from holdfast.storage import LocalStorage, Storage, open_storage
 __all__ = ["CheckpointDirectory", "Directory", "held_checkpoint"]
 
 _ATTEMPTS = 5
-# A command that was killed must not keep a checkpoint for ever.
-_PIN_MS = 3_600_000
+# A command that was killed must not keep a checkpoint for ever. Far above what a command takes and what
+# clocks differ by: the driver's tells when it is over.
+_PIN_MS = 86_400_000
 
 Directory = Annotated[
     str,
@@ -72,6 +73,8 @@ class CheckpointDirectory:
     def checkpoint(self, epoch: int | None = None, entry: int | None = None) -> Checkpoint:
         """The checkpoint asked for, or the newest; ``ConfigurationError`` if there is none."""
         found = self.log.find_checkpoint(epoch, entry)
+        if found is None and self.damage is not None:
+            raise self.damage
         if found is None:
             raise ConfigurationError(
                 f"pipeline {self.pipeline!r} has no checkpoint yet",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 from rich.console import Console
 
@@ -19,7 +20,8 @@ def command(*arguments: object) -> str:
 
     In a clone that is ``./run holdfast``, and ``./run`` says so.
     """
-    return " ".join([os.environ.get("HOLDFAST_COMMAND", "holdfast"), *map(str, arguments)])
+    program = os.environ.get("HOLDFAST_COMMAND", "holdfast")
+    return f"{program} {shlex.join(map(str, arguments))}"
 
 
 def count(number: int) -> str:

@@ -50,6 +50,8 @@ def state(
     """
     wanted = _parse_keys(key or [])
     with held_checkpoint(directory, epoch) as (opened, entry):
+        if opened.damage is not None:
+            show.errors.print(f"[red]damaged:[/] {escape(str(opened.damage))}", soft_wrap=True)
         _print_state(opened, entry, wanted, limit, operator, raw=raw)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError
-from holdfast.state.text import printable, text_array
+from holdfast.state.text import printable, python_values, text_array
 
 __all__ = ["parse_value", "shown"]
 
@@ -55,8 +55,9 @@ def _parse_struct(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
         value = given.get(field.name)
         words = value if isinstance(value, str) else json.dumps(value)
         of = f"{name}.{field.name}"
-        values[field.name] = None if value is None else parse_value(of, words, field.type).as_py()
-    return pa.scalar(values, kind)
+        found = pa.repeat(parse_value(of, words, field.type), 1) if value is not None else None
+        values[field.name] = None if found is None else python_values(found)[0]
+    return text_array([values], kind)[0]
 
 
 def _parse_instant(text: str, kind: pa.TimestampType) -> pa.Scalar:
