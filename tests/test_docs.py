@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(
     path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.name != "CHANGELOG.md"
 )
+# Those that run many pipelines.
+LONG = ("dataflow.md", "joins.md", "windows.md")
 _BLOCK = re.compile(
     r"^(?P<not_run><!-- not run: .+? -->\n\n?)?```python\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -53,7 +55,14 @@ def test_blocks_are_found_with_their_lines_and_whether_they_run() -> None:
     assert blocks_of(text) == [Block("a = 1\n", 3, True), Block("b\nc\n", 10, False)]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.slow) if path.name in LONG else path
+        for path in DOCUMENTS
+    ],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_the_python_of_a_document_runs(
     path: Path, surroundings: Callable[[str], dict[str, Any]]
 ) -> None:

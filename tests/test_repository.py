@@ -36,7 +36,7 @@ ALLOWED = {
     # What is written with the user's words: SQL becomes streams, the benchmark's queries are a program.
     "sql": {"operators", "spark", ""},
     "nexmark": {"sinks", "spark", ""},
-    "": {"spark", "sinks", "operators", "checkpoint", "testing", "sql"},
+    "": {"spark", "sinks", "operators", "checkpoint", "state", "testing", "sql"},
     "cli": {"*"},
 }
 # Programs that use Holdfast as its users do, rather than parts of it.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def _become(program: str, *arguments: str, path: str | None = None) -> NoReturn:
     """Replace this process, so that signals and the exit code are the program's own."""
     variables = environment.ready()
     # What the command line calls itself when it says what to do next.
-    variables["HOLDFAST_COMMAND"] = f"{os.path.relpath(ROOT)}/run holdfast"
+    variables["HOLDFAST_COMMAND"] = f"{shlex.quote(os.path.relpath(ROOT))}/run holdfast"
     if path is not None:
         variables["PYTHONPATH"] = os.pathsep.join(
             filter(None, [path, os.environ.get("PYTHONPATH")])

@@ -156,7 +156,10 @@ def test_the_command_line_is_told_how_it_was_called(monkeypatch: pytest.MonkeyPa
     run.main(["demo"])
     monkeypatch.chdir(system.ROOT / "docs")
     run.main(["holdfast", "verify"])
+    monkeypatch.setattr(run, "ROOT", system.ROOT / "docs" / "my clone")
+    run.main(["holdfast", "verify"])
     assert [variables["HOLDFAST_COMMAND"] for variables in given] == [
         "./run holdfast",
         "../run holdfast",
+        "'my clone'/run holdfast",
     ]
