@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,9 @@ from holdfast.errors import ConfigurationError
 from holdfast.recovery.health import HostHealth
 from holdfast.recovery.placement import Host
 from holdfast.spark.cluster import ClusterSite
+from holdfast.spark.host_jobs import HostGoneError, HostJobs
 from holdfast.spark.query import Query
+from holdfast.spark.survey import Found
 from holdfast.state.hashing import partition_range
 from holdfast.state.run import LocalForm, Run
 from holdfast.state.version import Change, Version
@@ -57,6 +60,31 @@ def test_an_epoch_has_asked_too_early_until_it_asks_again(monkeypatch: pytest.Mo
     assert site.outdated
     assert site.place(version, 2).hosts == ["h1", "h1"]
     assert not site.outdated
+
+
+@pytest.mark.parametrize("stays_away", [True, False])
+def test_a_claimed_pipeline_opens_on_those_left_when_a_host_goes_while_disks_are_looked_at(
+    stays_away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, asked = Site(monkeypatch, "h1", "h2"), []
+    site._present = frozenset()
+
+    def run(_: HostJobs, hosts: Sequence[str], task: object, what: str) -> list[Found]:
+        asked.append(tuple(hosts))
+        if "h2" in hosts:
+            site.alive = frozenset({"h1"} if stays_away else {"h1", "h2"})
+            raise HostGoneError(f"{what}: h2 is gone")
+        return [Found(host) for host in hosts]
+
+    monkeypatch.setattr(HostJobs, "run", run)
+    if stays_away:
+        site.open(3, Version(0))
+        assert asked == [("h1", "h2"), ("h1",)]
+        assert site.place(Version(0), 2).hosts == ["h1", "h1"]
+    else:
+        with pytest.raises(HostGoneError, match="h2 is gone"):
+            site.open(3, Version(0))
+        assert len(asked) == 5
 
 
 def test_a_host_is_not_drained_because_another_went_meanwhile(

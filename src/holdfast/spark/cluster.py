@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -42,7 +42,7 @@ logger = logging.getLogger("holdfast.cluster")
 
 _ATTEMPTS = 6
 _NO_HOST_S = 120.0
-_CHECKS = 5
+_TRIES = 5
 _POLL_S = 0.1
 # An executor that died is started again on its host within seconds, if the host lives.
 _RETURN_S = 30.0
@@ -130,22 +130,22 @@ class ClusterSite:
         """Take over what the hosts have of a version, for a claim."""
         self._claim, self._folder = claim, self._root / str(claim)
         self._known = dict(version.runs())
-        _raise_bad(self._look_at([host.name for host in self.wait_for_hosts()]))
+        self._of_those_left(lambda names: _raise_bad(self._look_at(names)))
 
     def check(self) -> None:
-        """Raise ``ConfigurationError`` unless every host has the packages and a disk to write to.
+        """Raise ``ConfigurationError`` unless every host has the packages and a disk to write to."""
+        self._of_those_left(self._check_hosts)
 
-        Hosts may go meanwhile, or the driver be cut off from them: then those are asked that are there.
-        """
-        for _ in range(_CHECKS - 1):
+    def _of_those_left(self, ask: Callable[[list[str]], None]) -> None:
+        """Ask all hosts; if some go meanwhile, or the driver is cut off from them, those that are there."""
+        for _ in range(_TRIES - 1):
             try:
-                return self._check_once()
+                return ask([host.name for host in self.wait_for_hosts()])
             except HostGoneError as error:
-                logger.info("hosts are checked again: %s", error)
-        return self._check_once()
+                logger.info("hosts are asked again: %s", error)
+        return ask([host.name for host in self.wait_for_hosts()])
 
-    def _check_once(self) -> None:
-        names = [host.name for host in self.wait_for_hosts()]
+    def _check_hosts(self, names: list[str]) -> None:
         with self.ended_without(names, "look for packages"):
             check_executors(self._context, names, self._storage.packages)
         root = self._root
