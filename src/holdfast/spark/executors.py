@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
-import shutil
 import sys
-import tempfile
 import threading
 import uuid
 import zipfile
@@ -16,6 +13,7 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from holdfast.errors import ConfigurationError
+from holdfast.spark.own_folders import until_exit
 from holdfast.spark.placed import Placer
 from holdfast.spark.survey import leave_mark, remove_marks, see_marks
 
@@ -33,11 +31,9 @@ def send_holdfast(context: SparkContext) -> None:
     with _lock:
         if getattr(context, "_holdfast_sent", False):
             return
-        folder = Path(tempfile.mkdtemp(prefix="holdfast-package-"))
-        # Executors that join later fetch it from the driver too.
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         package = Path(__file__).resolve().parents[1]
-        archive = folder / "holdfast.zip"
+        # Executors that join later fetch it from the driver too.
+        archive = until_exit("holdfast-package-") / "holdfast.zip"
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
             for path in sorted(package.rglob("*.py")):
                 target.write(path, Path("holdfast") / path.relative_to(package))

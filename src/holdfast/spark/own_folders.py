@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import shutil
+import tempfile
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["OwnFolders"]
+__all__ = ["OwnFolders", "until_exit"]
 
 
 class OwnFolders:
@@ -71,6 +73,20 @@ class OwnFolders:
                     pass  # its process lives
                 finally:
                     os.close(lock)
+
+
+def until_exit(prefix: str) -> Path:
+    """A new folder for temporary files that lasts as long as this process; those of killed ones go.
+
+    >>> folder = until_exit("holdfast-example-")
+    >>> folder.is_dir(), folder.parent == Path(tempfile.gettempdir())
+    (True, True)
+    """
+    folders = OwnFolders(Path(tempfile.gettempdir()), prefix)
+    folders.sweep()
+    folder = folders.make()
+    atexit.register(folders.remove, folder)
+    return folder
 
 
 def _opened(folder: Path) -> int:

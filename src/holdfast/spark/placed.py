@@ -8,20 +8,17 @@ its generated code, and reaches executors as a jar.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import shutil
-import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 
+from holdfast.spark.own_folders import until_exit
 from holdfast.spark.prepared import frame_of, rdd_of
 
 __all__ = ["Placer", "answers", "pruned", "task_host", "task_partition"]
@@ -224,9 +221,7 @@ def _compile(context: SparkContext) -> dict[str, Any]:
     jvm = context._jvm
     assert jvm is not None
     # Executors fetch it from the driver whenever one joins: it stays as long as the driver does.
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-jar-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    jar = folder / "holdfast-classes.jar"
+    jar = until_exit("holdfast-jar-") / "holdfast-classes.jar"
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     constructors = {}
     with zipfile.ZipFile(jar, "w") as archive:

@@ -6,14 +6,11 @@ that it can be replayed: after a crash, from another process, from any offset.
 
 from __future__ import annotations
 
-import atexit
 import json
 import operator
 import os
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -28,6 +25,7 @@ from pyspark.sql.types import StringType, StructType
 
 from holdfast.errors import ConfigurationError, InputError
 from holdfast.spark.ending import END_OPTION
+from holdfast.spark.own_folders import until_exit
 
 __all__ = ["EpochSource"]
 
@@ -257,10 +255,8 @@ def _check_path(path: Path) -> None:
 
 
 def _temporary_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-epochs-"))
-    # Not when the object goes: queries may still read it.
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    # Not only until the object goes: queries may still read it.
+    return until_exit("holdfast-epochs-")
 
 
 def _jvm_pid(spark: SparkSession) -> int:
