@@ -54,6 +54,15 @@ def test_an_older_epoch_is_shown_as_it_was(builder: Builder, cli: Any) -> None:
     assert sorted(row[:2] for row in rows) == [["apple", "2"], ["pear", "4"], ["plum", "6"]]
 
 
+def test_a_terminal_obeys_nothing_that_is_in_state(builder: Builder, cli: Any) -> None:
+    builder.count_words(2, {"\x1b[2Jgone": 1})
+    builder.checkpoint(2)
+    result = cli("state", builder.path)
+    assert result.exit_code == 0, result.output
+    assert "\\x1b[2Jgone" in result.stdout
+    assert "\x1b[2J" not in result.stdout
+
+
 def test_raw_shows_the_buffers(builder: Builder, cli: Any) -> None:
     header, *rows = cells(cli("state", builder.path, "--raw", "--key", "word=pear").stdout)
     assert header == ["word", "n.count", "mean.sum", "mean.count"]

@@ -87,3 +87,13 @@ def test_a_stream_of_another_encoding_gets_what_it_can_take() -> None:
     assert "wörd\\u2192" in text
     assert "größer \\U0001f30a" in text
     assert "1 more" in text
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_a_terminal_obeys_nothing_that_is_in_data(stream: io.StringIO) -> None:
+    table = pa.table({"a\x1b]0;b": ["\x1b[2Jgone\rover\nnext\u202ef", "plain"]})
+    console(stream=stream).deliver(0, table, maybe_repeated=False)
+    text = stream.getvalue()
+    assert "\\x1b[2Jgone\\rover\\nnext\\u202ef" in text
+    assert "a\\x1b]0;b" in text
+    assert not [told for told in ("\x1b[2J", "\x1b]0", "\r", "\u202e") if told in text]

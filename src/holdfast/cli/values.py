@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError
-from holdfast.state.text import printable, python_values, text_array
+from holdfast.state.text import on_one_line, python_values, text_array
 
 __all__ = ["parse_value", "shown"]
 
@@ -71,8 +71,8 @@ def _parse_instant(text: str, kind: pa.TimestampType) -> pa.Scalar:
 def shown(value: Any) -> str:
     """A value on one line, cut if it is long.
 
-    >>> shown(b"\\x01\\xff"), shown(1.5), shown("x" * 100)[-3:]
-    ('01ff', '1.5', 'xx…')
+    >>> shown(b"\\x01\\xff"), shown(1.5), shown("x" * 100)[-3:], shown("\\a")
+    ('01ff', '1.5', 'xx…', '\\\\x07')
     """
     if isinstance(value, bytes):
         text = value.hex()
@@ -81,5 +81,5 @@ def shown(value: Any) -> str:
     elif isinstance(value, Decimal):
         text = f"{value:f}"
     else:
-        text = printable(str(value))
+        text = on_one_line(str(value))
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

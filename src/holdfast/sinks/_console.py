@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.sinks.write_ahead import WriteAheadSink
-from holdfast.state.text import printable, python_values
+from holdfast.state.text import on_one_line, python_values
 
 __all__ = ["ConsoleSink", "console"]
 
@@ -59,7 +59,7 @@ class ConsoleSink(WriteAheadSink):
         title = f"epoch {epoch}: {table.num_rows:,} {rows}{again}"
         first = table.slice(0, self.limit)
         stream = self._stream or sys.stdout  # looked up now: tests and notebooks replace it
-        names = [_taken_by(stream, name) for name in table.column_names]
+        names = [_taken_by(stream, on_one_line(name)) for name in table.column_names]
         cells = [
             [_taken_by(stream, _text(value)) for value in python_values(column)]
             for column in first.columns
@@ -73,7 +73,7 @@ class ConsoleSink(WriteAheadSink):
 
 
 def _text(value: Any) -> str:
-    text = "NULL" if value is None else printable(str(value))
+    text = "NULL" if value is None else on_one_line(str(value))
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 

@@ -8,14 +8,25 @@ surrogates, as in file names: PEP 383), from which the very same bytes are made 
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["as_bytes", "as_text", "printable", "python_rows", "python_values", "text_array"]
+__all__ = [
+    "as_bytes",
+    "as_text",
+    "on_one_line",
+    "printable",
+    "python_rows",
+    "python_values",
+    "text_array",
+]
 
 _ERRORS = "surrogateescape"
+# Controls, ends of lines, and what turns the direction of writing.
+_OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _BYTES = {
     pa.string(): pa.binary(),
     pa.large_string(): pa.large_binary(),
@@ -111,6 +122,15 @@ def printable(text: str) -> str:
     'a\\\\udcff'
     """
     return text.encode(errors="backslashreplace").decode()
+
+
+def on_one_line(text: str) -> str:
+    """The same for a terminal, which would obey some characters instead of showing them.
+
+    >>> on_one_line("two\\nlines, \\x1b[31mred, and \\u202e turned round")
+    'two\\\\nlines, \\\\x1b[31mred, and \\\\u202e turned round'
+    """
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], printable(text))
 
 
 def _decoded(value: Any, kind: pa.DataType) -> Any:
