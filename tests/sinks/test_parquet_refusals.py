@@ -84,6 +84,11 @@ except Exception as error:
     assert "permission" in done.stdout
 
 
+def test_what_only_shells_expand(make_context: MakeContext) -> None:
+    with pytest.raises(ConfigurationError, match=r"expanduser\('~/out'\)"):
+        parquet("~/out").validate(make_context())
+
+
 @pytest.mark.parametrize("other", [{"pipeline": "ebb"}, {"sink": "sink-1"}])
 def test_a_folder_of_another_pipeline_or_sink(
     make_context: MakeContext, tmp_path: Path, other: dict[str, str]

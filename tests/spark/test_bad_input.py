@@ -385,6 +385,11 @@ def test_bad_options_are_named(
     assert not (tmp_path / "ck").exists()
 
 
+def test_a_local_dir_that_only_shells_would_expand(source: EpochSource, start: Started) -> None:
+    with pytest.raises(ConfigurationError, match=r"expanduser\('~/local'\)"):
+        start(source.df, local_dir="~/local")
+
+
 def test_no_checkpoint_dir_is_no_folder_named_none(
     source: EpochSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,12 @@ def test_a_relative_path_is_meant_from_here_and_stays(
     assert (tmp_path / "ck" / "a").read_bytes() == b"x"
 
 
+@pytest.mark.parametrize("path", ["~/ck", "~", "~kelp/ck", Path("~/ck")])
+def test_what_only_shells_expand_is_refused(path: str | Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"folder named ~ .*os\.path\.expanduser\('~"):
+        open_storage(path)
+
+
 def test_memory_urls_open_memory_storage() -> None:
     assert isinstance(open_storage("memory://t"), MemoryStorage)
 

@@ -20,6 +20,7 @@ from holdfast.sinks._publish import OutputFolder
 from holdfast.sinks._row_groups import RowGroupWriter
 from holdfast.sinks._staged import checksum_of_file, staged_name
 from holdfast.sinks.base import Sink, SinkContext, Stager, StageWriter
+from holdfast.storage.local import check_no_home
 
 __all__ = ["ParquetSink", "parquet"]
 
@@ -97,6 +98,7 @@ class ParquetSink(Sink):
     def validate(self, context: SinkContext) -> None:
         """Raise if the schema has no place in such files, or the folder can't be this pipeline's."""
         _check_local(self.path)
+        check_no_home(self.path)
         _check_utf8(self._folder.root)
         _check_writable(self._folder.root)
         self._folder.check()

@@ -13,6 +13,7 @@ from holdfast.checkpoint.retention import Retention
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 from holdfast.spark.local_files import default_local_dir
+from holdfast.storage.local import check_no_home
 
 __all__ = ["Options"]
 
@@ -109,6 +110,8 @@ class Options:
                 hint='use trigger="available-now"; in a test with trigger="manual" let the sources say '
                 "it: EpochSource.end()",
             )
+        if local_dir is not None:
+            check_no_home(local_dir)
         # Absolute: Spark may have been started from another folder.
         local = default_local_dir() if local_dir is None else Path(local_dir).absolute()
         try:

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast.errors import ConfigurationError
 from holdfast.storage.base import NotFoundError, ObjectInfo, Storage
 from holdfast.storage.hdfs import HdfsStorage
-from holdfast.storage.local import LocalStorage
+from holdfast.storage.local import LocalStorage, check_no_home
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.object_store import ObjectStoreStorage
 from holdfast.storage.object_store_url import ENVIRONMENT
@@ -45,6 +45,7 @@ def open_storage(url: str | Path) -> Storage:
     >>> open_storage("s3://bucket/ck")
     ObjectStoreStorage('s3://bucket/ck')
     """
+    check_no_home(url)
     if isinstance(url, Path):
         return LocalStorage(url)
     scheme, colon, rest = url.partition(":")

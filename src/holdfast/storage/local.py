@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from holdfast.errors import StorageError
+from holdfast.errors import ConfigurationError, StorageError
 from holdfast.failpoints import failpoint
 from holdfast.storage.base import (
     Buffer,
@@ -31,7 +31,7 @@ from holdfast.storage.base import (
     is_safe_part,
 )
 
-__all__ = ["LocalStorage"]
+__all__ = ["LocalStorage", "check_no_home"]
 
 _TEMPORARY = ".tmp"  # no object name may begin with a dot, so it can't clash
 
@@ -50,6 +50,18 @@ _HINTS = {
     errno.EIO: "the disk reports errors: check its health (dmesg), then retry",
     errno.ESTALE: "the network file system lost the directory: mount it again, then retry",
 }
+
+
+def check_no_home(path: str | os.PathLike[str]) -> None:
+    """Raise ``ConfigurationError`` for ``~/ck``, which shells would expand and nobody does here.
+
+    >>> check_no_home("/data/~/ck")
+    """
+    if os.fspath(path).startswith("~"):
+        raise ConfigurationError(
+            f"{os.fspath(path)!r} would be a folder named ~ below {Path.cwd()}: only shells know what it means",
+            hint=f"say os.path.expanduser({os.fspath(path)!r}), or give the path from / on",
+        )
 
 
 class LocalStorage(Storage):
