@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.spark.ending import LastEpochs
 from holdfast.spark.parts import QueryParts
+from holdfast.spark.query import Query
 from tests.spark.running_support import (
     LONG_S,
     FailingCoordinator,
@@ -46,6 +48,35 @@ def test_a_step_that_nobody_asks_for_does_not_keep_the_end_waiting() -> None:
     pipeline.running.lose_and_end(StateLostError("a host is gone"), pipeline.running.parts)
     assert pipeline.recovered.wait(LONG_S)
     assert pipeline.running.done.wait(LONG_S)
+
+
+def test_a_step_that_timed_out_leaves_no_permission_behind() -> None:
+    pipeline = Pipeline(every_epoch=False, manual=True, lost=False)
+    parts: Any = pipeline.running.parts
+    begin, has_input, begun = parts.begin, threading.Event(), threading.Semaphore(0)
+
+    def slow(on_batch: Callable[[Any, int], None]) -> Any:
+        def read(batch: Any, epoch: int) -> None:
+            has_input.wait(LONG_S)
+            begun.release()
+            on_batch(batch, epoch)
+
+        return begin(read)
+
+    parts.begin = slow
+    waits_for_input: Any = pipeline.query
+    waits_for_input.processAllAvailable = pipeline.query.waited_for.wait
+    query = Query(parts, lambda: parts)
+    with pytest.raises(TimeoutError, match=r"no epoch of 'p' ended within 0.01 s"):
+        query.step(0.01)
+    has_input.set()
+    assert query.step(LONG_S)
+    assert begun.acquire(timeout=LONG_S)
+    assert begun.acquire(timeout=LONG_S)
+    # The second epoch waits to be allowed; with a permission left over, a third would begin.
+    assert not begun.acquire(timeout=0.2)
+    with pytest.raises(StorageError, match="on a host that is gone"):
+        query.stop()
 
 
 def test_stop_ends_while_an_epoch_waits_for_a_checkpoint_and_says_that_there_is_none() -> None:

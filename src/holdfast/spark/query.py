@@ -141,6 +141,8 @@ class Query(SaysHow):
                     ticked = self._running.parts.ticks.tick()
                 time.sleep(0.02)
             if time.monotonic() > deadline:
+                # Nobody waits for it any more; one that has begun has used it up.
+                self._running.requests.take_step_back()
                 raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
         if self._running.epochs_done == before and not query.isActive:
             # Why it ended is known a moment later.
