@@ -165,6 +165,9 @@ class Operator(ABC):
     needs_ticks: bool = False
     """Whether epochs without rows can change something: timers, expiry."""
 
+    begins_with_rows: bool = False
+    """Whether its first epoch has rows that come from no source: initial state."""
+
     deletes: bool = False
     """Whether its changes may have tombstones."""
 

@@ -231,8 +231,9 @@ class EpochLoop:
 
     def is_due(self, record: EpochRecord) -> bool:
         """Whether an epoch without input may have something to do all the same."""
-        never_ran = self.ledger.version.epoch < 0
-        return never_ran or self._is_due(record.processing_time_ms, record.watermark_ms)
+        if self.ledger.version.epoch < 0:
+            return self.graph.begins_with_rows
+        return self._is_due(record.processing_time_ms, record.watermark_ms)
 
     def awaits_tick(self, now_ms: int) -> bool:
         """Whether the next epoch has something to do though no input should come."""
@@ -254,6 +255,9 @@ class EpochLoop:
 
     def skip(self, record: EpochRecord, position: Mapping[str, bytes]) -> None:
         """An epoch without input, in which nothing is due: version e is version e−1."""
+        if self.ledger.version.epoch < 0:
+            # Without state nothing will be, until there are rows.
+            self.next_due = {}
         with self.ledger.epoch():
             self.ledger.skip_epoch(self.time.end(record, {}), position)
 

@@ -161,8 +161,7 @@ class Running:
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
         """Spark's call for each micro-batch."""
-        idle = self.parts.ticks is not None and self.parts.scratch.is_idle(epoch)
-        if idle and self._skipped(epoch):
+        if self._is_idle(epoch) and self._skipped(epoch):
             return
         if self.options.manual:
             self.requests.wait_for_step(self._epochs_are_over)
@@ -232,6 +231,16 @@ class Running:
     def _epochs_are_over(self) -> bool:
         """Whether Spark's query must not begin another epoch."""
         return self.ending or self.input_over.is_set()
+
+    def _is_idle(self, epoch: int) -> bool:
+        """Whether nothing but a tick brings an epoch.
+
+        Spark's first may come of the first tick alone, if it looks for input before there is any. By
+        hand nobody has asked for that one; else it runs, and there is an entry to go back to.
+        """
+        if self.parts.ticks is None or (epoch == 0 and not self.options.manual):
+            return False
+        return self.parts.scratch.is_idle(epoch)
 
     def _skipped(self, epoch: int) -> bool:
         """Pass over an epoch without input, unless a timer is due or it is about to end."""

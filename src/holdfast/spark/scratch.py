@@ -52,11 +52,14 @@ class ScratchReader:
         return (self.folder / f"offsets/{epoch}").read_text()
 
     def is_idle(self, epoch: int) -> bool:
-        """Whether no source but the last, which keeps time, has moved since the epoch before."""
-        if epoch == 0 or not (self.folder / f"offsets/{epoch - 1}").exists():
+        """Whether no source but the last, which keeps time, has moved since the epoch before, if any."""
+        now = source_offsets(self.offsets(epoch))
+        if epoch == 0:
+            return now is not None and all(offset == "-" for offset in now[:-1])
+        if now is None or not (self.folder / f"offsets/{epoch - 1}").exists():
             return False
-        before, now = (source_offsets(self.offsets(number)) for number in (epoch - 1, epoch))
-        return before is not None and now is not None and before[:-1] == now[:-1]
+        before = source_offsets(self.offsets(epoch - 1))
+        return before is not None and before[:-1] == now[:-1]
 
     def _source_files(self, offsets: bytes) -> dict[str, bytes]:
         """Each source's log up to this epoch; later entries would be taken as already read."""

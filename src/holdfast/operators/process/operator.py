@@ -76,6 +76,7 @@ class ProcessOperator(Operator):
         self.columns = tuple(columns)
         self.control = None if control is None else tuple(control)
         self.initial = None if initial is None else tuple(initial)
+        self.begins_with_rows = initial is not None
         self.event_time = dict(event_time or {})
         self.late_by = late_by
         self.keys = tuple(keys)

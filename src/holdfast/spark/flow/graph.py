@@ -176,6 +176,11 @@ class Graph:
         """Whether epochs without rows can change something."""
         return any(node.operator.needs_ticks for node in self.nodes)
 
+    @property
+    def begins_with_rows(self) -> bool:
+        """Whether the first epoch has rows that come from no source."""
+        return any(node.operator.begins_with_rows for node in self.nodes)
+
     def node(self, id: str) -> Node:  # noqa: A002
         """The node of this name."""
         return next(node for node in self.nodes if node.id == id)
