@@ -341,6 +341,75 @@ def test_a_run_that_is_stopped_early_has_not_ended(spark: SparkSession, tmp_path
     assert [row["n"] for row in hf.sinks.memory_table("early").to_pylist()] == [1, 1, 1]
 
 
+def test_what_the_last_rows_watermark_has_passed_comes_out_in_the_same_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As in Spark: all rows came in one epoch, whose own watermark was that of before them."""
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+
+    def run(**options: Any) -> Query:
+        rows = hf.stream(source.df).with_watermark("ts", "10 minutes").key_by("k")
+        hours = rows.window(hf.tumbling("1 hour")).aggregate(n=hf.sum("n")).named("hours")
+        days = hours.window(hf.tumbling("2 hours")).aggregate(n=hf.sum("n"), hours=hf.count())
+        results = hours.write_to(hf.sinks.memory("h")), days.write_to(hf.sinks.memory("d"))
+        query = hf.pipeline(*results).start(
+            "passed", tmp_path / "ck", trigger="available-now", **options
+        )
+        query.await_termination()
+        return query
+
+    def seen(name: str) -> list[tuple[datetime, int]]:
+        rows = hf.sinks.memory_table(name).to_pylist()
+        return sorted((row["window_start"], row["n"]) for row in rows)
+
+    source.add([("a", n, NOON + n * HOUR / 2) for n in range(6)])
+    assert len(run().progress) == 2
+    assert seen("h") == [(NOON, 1), (NOON + HOUR, 5)]
+    assert seen("d") == [(NOON, 6)]
+    newest = checkpoints(tmp_path / "ck")[0]
+    assert [record.rows for record in newest.epochs[-2:]] == [6, 0]
+
+    assert len(run().progress) == 1, "a start looks what waits; the watermark has not moved since"
+    assert len(seen("h")) == 2
+    late = ("a", 9, NOON + HOUR)
+    source.add([late, ("a", 7, NOON + 3.2 * HOUR)])
+    query = run()
+    assert [epoch.late_rows for epoch in query.progress] == [1, 0]
+    source.add([("a", 1, NOON + 3.3 * HOUR)])
+    assert len(run().progress) == 1, "nothing is due though the watermark has moved"
+    query = run(end_of_input=True)
+    assert seen("h") == [(NOON, 1), (NOON + HOUR, 5), (NOON + 2 * HOUR, 9), (NOON + 3 * HOUR, 8)]
+    assert seen("d") == [(NOON, 6), (NOON + 2 * HOUR, 17)]
+
+
+@pytest.mark.parametrize("point", ["end.watermark", "end.recorded"])
+def test_a_run_that_fails_around_the_epoch_of_its_last_rows_watermark_puts_nothing_out_twice(
+    spark: SparkSession, tmp_path: Path, point: str
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    source.add([("a", n, NOON + n * HOUR) for n in range(3)])
+    windows = hf.stream(source.df).with_watermark("ts", "0 s").window(hf.tumbling("1 hour"))
+    result = windows.aggregate(n=hf.sum("n")).write_to(hf.sinks.memory(point))
+
+    def run() -> None:
+        result.start("back", tmp_path / "ck", trigger="available-now").await_termination()
+
+    def seen() -> list[int]:
+        return [row["n"] for row in hf.sinks.memory_table(point).to_pylist()]
+
+    arm(point, "fail")
+    try:
+        with pytest.raises(HoldfastError, match="failpoint"):
+            run()
+    finally:
+        disarm(point)
+    run()
+    assert sorted(seen()) == [0, 1]
+    source.add([("a", 5, NOON + 2 * HOUR), ("a", 1, NOON + 3 * HOUR)])
+    run()
+    assert sorted(seen()) == [0, 1, 7]
+
+
 def test_input_that_goes_on_has_no_end(spark: SparkSession, tmp_path: Path) -> None:
     for trigger in ("manual", "1 s", 0.5):
         with pytest.raises(InputError, match=r"end_of_input=True .*available-now"):

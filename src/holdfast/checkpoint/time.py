@@ -48,6 +48,11 @@ class PipelineTime:
         self._active = dict(last.active_ms) if last else {}
 
     @property
+    def watermark_ms(self) -> int | None:
+        """That of the last epoch."""
+        return self._watermark_ms
+
+    @property
     def at_end(self) -> bool:
         """Whether input has ended: the watermark is at its end."""
         return self._watermark_ms == END_MS

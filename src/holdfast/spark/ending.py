@@ -4,6 +4,9 @@ A finite run says that its input has ended (``end_of_input=True``), or all of it
 ``EpochSource.end()``). When Spark has read everything, its query ends; the last epochs are run here,
 without rows, at the position where Spark stopped. The entry before them is a checkpoint of its own, so
 that one can go back to before the end and add input.
+
+A run over what is available now whose input goes on another day has no end, but one more epoch: an epoch's
+watermark is that of the rows before it, so what the last rows have made due needs one after them.
 """
 
 from __future__ import annotations
@@ -140,9 +143,14 @@ class LastEpochs:
         self._count = 0
 
     def run(self) -> None:
-        """Run last epochs until nothing is due any more, unless input has not ended."""
+        """Run last epochs until nothing is due any more; if input has not ended, at most one."""
         running, loop = self._running, self._parts.loop
-        if running.ending or not self._is_time():
+        if running.ending:
+            return
+        if not self._is_time():
+            if self._has_passed_something():
+                failpoint("end.watermark")
+                self._epoch(at_end=False)
             return
         if loop.time.at_end and self._has_ended():
             return
@@ -173,6 +181,12 @@ class LastEpochs:
             running.name,
         )
         return False
+
+    def _has_passed_something(self) -> bool:
+        """Whether the watermark of the last rows lets come out what their own epoch could not."""
+        if not self._running.options.available_now or self._last < 0:
+            return False
+        return self._parts.loop.awaits_watermark() and has_read_all(self._running.started)
 
     def _has_ended(self) -> bool:
         last = self._running.coordinator.last

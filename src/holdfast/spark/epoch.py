@@ -240,6 +240,14 @@ class EpochLoop:
         has_run = self.ledger.version.epoch >= 0
         return has_run and self._is_due(now_ms, self.time.next_watermark_ms)
 
+    def awaits_watermark(self) -> bool:
+        """Whether the next epoch has something to do because the watermark has moved."""
+        after = self.time.next_watermark_ms
+        if after is None or after == self.time.watermark_ms:
+            return False
+        # What goes by processing time is not meant: the driver's clock moves all the time.
+        return self.graph.needs_ticks and self._is_due(-1, after)
+
     def _is_due(self, processing_ms: int, watermark_ms: int | None) -> bool:
         if self.next_due is None:
             # Not known after a restart.
