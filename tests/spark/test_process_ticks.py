@@ -158,34 +158,45 @@ def test_a_source_that_is_idle_lets_the_watermark_go_on(
     assert [row["word"] for row in fired] == ["a"]
 
 
-def test_a_tick_before_any_input_uses_up_no_step(spark: SparkSession, tmp_path: Path) -> None:
+def test_by_hand_no_tick_uses_up_a_step_that_is_meant_for_input(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     source = EpochSource(spark, SCHEMA, tmp_path / "in")
     sink = hf.sinks.memory("early")
     stream = hf.stream(source.df).with_watermark("ts", "0 s").key_by("word")
     result = stream.process(Alone(tmp_path / "ck")).write_to(sink)
+    looked = {"Waiting for data to arrive", "Processing new data"}
 
     def start() -> Query:
-        return result.start(
+        query: Query = result.start(
             "early", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "local"
         )
+        spark_query = query._running.started
+        until(lambda: spark_query.status["message"] in looked, "Spark has not looked for input")
+        return query
 
     query = start()
     try:
-        first = query._running.parts.scratch.folder / "offsets/0"
-        until(first.exists, "Spark has not looked for input")
+        assert not query.step()
         source.add([("a", NOON)])
         assert query.step()
-        assert [epoch.rows for epoch in query.progress] == [1]
         assert not query.step()
+        assert [epoch.rows for epoch in query.progress] == [1]
     finally:
         query.stop()
     query = start()
     try:
         source.add([("a", NOON + timedelta(minutes=1))])
-        while not query.progress or not query.progress[-1].rows:
-            assert query.step()
+        assert query.step()
+        assert [epoch.rows for epoch in query.progress] == [1]
         assert query.step(), "the row has moved the watermark to the first timer"
         query.checkpoint()
         assert sorted(shown(sink)) == ["event timer", "row 1", "row 2"]
+    finally:
+        query.stop()
+    query = start()
+    try:
+        assert query.step(), "what waits isn't known after a restart"
+        assert not query.step()
     finally:
         query.stop()

@@ -236,7 +236,8 @@ class Running:
         """Whether nothing but a tick brings an epoch.
 
         Spark's first may come of the first tick alone, if it looks for input before there is any. By
-        hand nobody has asked for that one; else it runs, and there is an entry to go back to.
+        hand ticks come when they are asked for, and nobody has asked for that one; else it runs, and
+        there is an entry to go back to.
         """
         if self.parts.ticks is None or (epoch == 0 and not self.options.manual):
             return False

@@ -355,10 +355,12 @@ def _assemble(
         options = replace(options, available_now=True, manual=False)
     reading = readings(graph)
     frame = own_session(as_one([each.streamed for each in reading]))
-    ticks = Ticks() if graph.needs_ticks else None
+    # By hand the next epoch is that of the next input, unless there is none: nothing else may come first.
+    ticks = Ticks(by_itself=not options.manual) if graph.needs_ticks else None
     position = valid.position
     if ticks:
-        frame, position = with_ticks(frame), ticking_on(position, valid.epoch)
+        position = ticking_on(position, valid.epoch, at_once=not options.manual)
+        frame = with_ticks(frame)
     spark = frame.sparkSession
     if len(graph.sources) > 1:
         keep_empty(spark)

@@ -42,8 +42,12 @@ def with_ticks(df: DataFrame) -> DataFrame:
     return df.unionAll(ticks.load().where("false").select(*nothing))
 
 
-def ticking_on(position: Mapping[str, bytes], epoch: int) -> dict[str, bytes]:
-    """A position with which ticks go on where they were, one further, whatever any clock says.
+def ticking_on(
+    position: Mapping[str, bytes], epoch: int, *, at_once: bool = True
+) -> dict[str, bytes]:
+    """A position with which ticks go on where they were, whatever any clock says.
+
+    ``at_once``: one further, so that an epoch comes though no input does.
 
     The source's own file says when it began; its clock starts at 0. So it began before that, by as many
     seconds as it has ticked. It is the last source, and all have numbers; how many there are isn't told by
@@ -58,7 +62,7 @@ def ticking_on(position: Mapping[str, bytes], epoch: int) -> dict[str, bytes]:
     if offsets is not None and offsets[-1] != "-":
         folders = [path.split("/")[1] for path in files if path.startswith("sources/")]
         last = max(map(int, folders), default=len(offsets) - 1)
-        files[f"sources/{last}/0"] = f"v1\n{-1000 * (json.loads(offsets[-1]) + 1)}".encode()
+        files[f"sources/{last}/0"] = f"v1\n{-1000 * (json.loads(offsets[-1]) + at_once)}".encode()
     return files
 
 
@@ -74,15 +78,16 @@ def source_numbers(query: StreamingQuery) -> list[int]:
 
 
 class Ticks:
-    """Moves the clock of the ticks of a running query."""
+    """Moves the clock of the ticks of a running query; unless ``by_itself``, only when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_itself: bool = True) -> None:
+        self._by_itself = by_itself
         self._clock: Any = None
         self._lock = threading.Lock()
         self._over = threading.Event()
 
     def follow(self, query: StreamingQuery) -> None:
-        """Tick once a second as long as a query runs."""
+        """Tick as long as a query runs, by itself once a second."""
         with self._lock:
             self._clock = None
         InheritableThread(target=self._tick_on, args=(query,), daemon=True).start()
@@ -103,6 +108,8 @@ class Ticks:
         try:
             while query.isActive and not self._over.is_set():
                 if self._clock is not None:
+                    if not self._by_itself:
+                        return
                     if not self._over.wait(_EVERY_S):
                         self.tick()
                 elif not self._find(query):
