@@ -211,6 +211,20 @@ class Sums(hf.KeyedProcess):
         yield key.k, self.total.value
 
 
+class Counted(hf.KeyedProcess):
+    """Counts what a function says."""
+
+    output = "k string, n long"
+    n = hf.ValueState("long", default=0)
+
+    def __init__(self, test: Any) -> None:
+        self.test = test
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        self.n.value += sum(bool(self.test(row.v)) for row in rows)
+        yield key.k, self.n.value
+
+
 class Products(hf.KeyedProcess):
     output = "k string, total long"
     product = hf.ValueState("long", default=1)
@@ -279,6 +293,44 @@ def test_aggregates_without_names_that_read_other_columns_and_change_places(
     with pytest.raises(hf.ConfigurationError, match="would get the state of another"):
         started(pipeline(second, first), tmp_path)
     started(pipeline(first, second), tmp_path).stop()
+
+
+def test_processes_without_names_whose_functions_change_places(
+    rows: hf.Stream, source: EpochSource, tmp_path: Path
+) -> None:
+    first = rows.key_by("k").process(Counted(lambda v: v > 0))
+    second = rows.key_by("k").process(Counted(lambda v: v < 0))
+
+    def pipeline(*results: Any) -> hf.Pipeline:
+        return hf.pipeline(*(r.write_to(hf.sinks.noop()) for r in results))
+
+    query = started(pipeline(first, second), tmp_path)
+    source.add([("a", 1, None)])
+    query.step()
+    query.stop()
+    with pytest.raises(hf.ConfigurationError, match="would get the state of another"):
+        started(pipeline(second, first), tmp_path)
+    edited = rows.key_by("k").process(Counted(lambda v: v > 0 or v is None))
+    started(pipeline(edited, second), tmp_path).stop()
+
+
+def test_operators_that_nothing_tells_apart_are_told_of(
+    rows: hf.Stream, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keyed = rows.key_by("k")
+    same = [keyed.process(Counted(object())) for _ in range(2)]
+    named = [keyed.process(Counted(object())).named(name) for name in ("one", "two")]
+
+    def warnings(*results: Any) -> list[str]:
+        caplog.clear()
+        outputs = [r.write_to(hf.sinks.noop()) for r in results]
+        started(hf.pipeline(*outputs), tmp_path / str(len(results))).stop()
+        return [line for line in caplog.messages if "nothing tells" in line]
+
+    (said,) = warnings(*same)
+    assert "'process' and 'process-2'" in said
+    assert ".named(" in said
+    assert warnings(*named, same[0]) == []
 
 
 def test_a_source_more_than_the_checkpoint_has(

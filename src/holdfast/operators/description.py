@@ -8,8 +8,9 @@ two looks like what the entry has under the other's name, the state would go to 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from types import CodeType
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -17,10 +18,11 @@ import xxhash
 if TYPE_CHECKING:
     from holdfast.operators.base import Operator
 
-__all__ = ["Description", "digest", "find_moved"]
+__all__ = ["Description", "digest", "find_alike", "find_moved"]
 
 _MARKS = ("  state ", "  code ", "  reads ")
 _PLAIN = (str, bytes, int, float, bool)
+_CODE = (FunctionType, MethodType, BuiltinFunctionType, partial, type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,37 +106,97 @@ def find_moved(
     return None
 
 
+def find_alike(now: Mapping[str, Description], unnamed: Collection[str]) -> tuple[str, str] | None:
+    """Two operators without a name that nothing tells apart, should they change places.
+
+    >>> one, other = Description("count by k"), Description("count by k", reads="1f")
+    >>> find_alike({"a": one, "b": other, "c": other}, ["a", "b", "c"])
+    ('b', 'c')
+    """
+    first: dict[Description, str] = {}
+    for name in unnamed:
+        known = first.setdefault(now[name], name)
+        if known != name:
+            return known, name
+    return None
+
+
 def digest(text: str) -> str:
     """A short name for a text."""
     return xxhash.xxh3_64_hexdigest(text.encode())
 
 
 def _code(code: object) -> str:
-    """By its name, plain parameters and, of a function, what it does: two may differ in no more."""
-    if code is None:
-        return ""
+    """By its name, parameters and, of a function, what it does: two may differ in no more."""
+    return "" if code is None else digest(_object(code))
+
+
+def _object(code: object, within: tuple[object, ...] = ()) -> str:
+    """A function, or an instance with those of its parameters that have words."""
+    if any(code is outer for outer in within):
+        return "itself"
     name = getattr(code, "__qualname__", type(code).__qualname__)
-    given = getattr(code, "__dict__", {})
-    plain = sorted((str(k), words) for k, v in given.items() if (words := _plain(v)) is not None)
-    body = getattr(code, "__code__", None)
-    if isinstance(body, CodeType):
-        # Two lambdas of one line have one name.
-        does = (body.co_code, body.co_names, *map(_plain, body.co_consts))
-        return digest(f"{name} {plain} {does}")
-    return digest(f"{name} {plain}")
+    given = {} if isinstance(code, type) else getattr(code, "__dict__", {})
+    words = ((str(k), _words(v, (*within, code))) for k, v in given.items())
+    known = sorted((k, v) for k, v in words if v is not None)
+    # Two lambdas of one line have one name.
+    does = _does(code, within)
+    return f"{name} {known}" if does is None else f"{name} {known} {does}"
 
 
-def _plain(value: object) -> str | None:
-    """A value that is the same in every process, in words; None for others."""
+def _does(code: object, within: tuple[object, ...]) -> object:
+    """Of a function: its body, and what it has of where it was made; None of anything else."""
+    if isinstance(code, partial):
+        bound = (code.args, code.keywords)
+        return _object(code.func, within), [_words(each, within) for each in bound]
+    if isinstance(code, MethodType):
+        return _does(code.__func__, within), _object(code.__self__, within)
+    if not isinstance(code, FunctionType):
+        return None
+    kept = [cell.cell_contents for cell in code.__closure__ or () if _is_filled(cell)]
+    given = [each for each in (code.__defaults__, code.__kwdefaults__) if each]
+    body = _body(code.__code__)
+    return body + tuple(_words(each, (*within, code)) for each in given + kept)
+
+
+def _body(code: CodeType) -> tuple[object, ...]:
+    inner = (
+        _body(each) if isinstance(each, CodeType) else _words(each, ()) for each in code.co_consts
+    )
+    return (code.co_code, code.co_names, *inner)
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - asking is what raises
+    except ValueError:
+        return False
+    return True
+
+
+def _words(value: object, within: tuple[object, ...]) -> str | None:
+    """A value in words that are the same in every process; None for what has none."""
     if value is None or isinstance(value, _PLAIN):
         return repr(value)
+    if any(value is outer for outer in within):
+        # A function that calls itself, say.
+        return "itself"
+    if isinstance(value, _CODE):
+        return _object(value, within)
+    return _contents(value, (*within, value))
+
+
+def _contents(value: object, within: tuple[object, ...]) -> str | None:
     if isinstance(value, Mapping):
-        pairs = [(_plain(k), _plain(v)) for k, v in value.items()]
+        pairs = [(_words(k, within), _words(v, within)) for k, v in value.items()]
         known = all(k is not None and v is not None for k, v in pairs)
         return f"{{{sorted(map(str, pairs))}}}" if known else None
     if isinstance(value, (list, tuple, set, frozenset)):
-        each = [_plain(v) for v in value]
-        if None in each:
-            return None
-        return str(sorted(map(str, each)) if isinstance(value, (set, frozenset)) else each)
+        each = [_words(v, within) for v in value]
+        in_order = sorted(map(str, each)) if isinstance(value, (set, frozenset)) else each
+        return None if None in each else str(in_order)
+    if is_dataclass(value):
+        names = (field.name for field in fields(value))
+        held = [(name, _words(getattr(value, name, None), within)) for name in names]
+        return f"{type(value).__qualname__} {held}"
     return None

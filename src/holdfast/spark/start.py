@@ -24,6 +24,7 @@ from holdfast.checkpoint.log import Log, LogMovedError, LogState, read_log, trie
 from holdfast.checkpoint.time import PipelineTime
 from holdfast.errors import ConfigurationError, CorruptionError, FencedError
 from holdfast.failpoints import failpoint
+from holdfast.operators.description import find_alike
 from holdfast.recovery.health import HostHealth
 from holdfast.sinks.base import Sink, SinkContext
 from holdfast.spark.background import BackgroundJobs
@@ -250,6 +251,13 @@ def _validate(
         raise ConfigurationError(
             f"{options.checkpoint_dir} belongs to pipeline {state.pipeline!r}, not {options.name!r}",
             hint="give another checkpoint_dir, or the pipeline its old name",
+        )
+    if since is None and (alike := find_alike(graph.descriptions, graph.unnamed)) is not None:
+        logger.warning(
+            "pipeline %s: nothing tells %r and %r apart, which have no names: if they change places in the "
+            "program, each goes on with the other's state. Give them names: .named(...)",
+            options.name,
+            *alike,
         )
     entry, dropped = _where_to_continue(options, state, since)
     if entry is not None:
