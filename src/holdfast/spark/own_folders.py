@@ -61,7 +61,8 @@ class OwnFolders:
 
     def sweep(self) -> None:
         """Remove folders of processes that were killed: nobody holds their locks any more."""
-        for folder in self._root.glob(f"{self._prefix}*"):
+        # Others may have folders there whose names begin alike, and know nothing of locks.
+        for folder in self._root.glob(f"{self._prefix}{'[0-9a-f]' * 32}"):
             # In a folder that is for everybody they may be another user's, or no folders at all.
             with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 lock = _opened(folder)
