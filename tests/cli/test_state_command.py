@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Sequence
@@ -9,10 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from holdfast.checkpoint.pins import live_pins, pin, read_pins
 from holdfast.checkpoint.retention import Retention, collect, plan_collection
 from holdfast.cli import directory
+from holdfast.cli.state import _table
 from holdfast.errors import StorageError
 from holdfast.recovery.reader import stored_tables
 from holdfast.state.schema import Column, TableSchema
@@ -61,6 +64,20 @@ def test_a_terminal_obeys_nothing_that_is_in_state(builder: Builder, cli: Any) -
     assert result.exit_code == 0, result.output
     assert "\\x1b[2Jgone" in result.stdout
     assert "\x1b[2J" not in result.stdout
+
+
+def test_a_terminal_obeys_nothing_that_is_in_names() -> None:
+    schema = TableSchema(
+        "t\x1b]0;x",
+        (Column(1, "k\x1b[2J", pa.string()),),
+        (Column(2, "n\u202e", pa.int64()),),
+    )
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True)
+    console.print(_table(schema, pa.table({"k\x1b[2J": ["a"], "n\u202e": [1]})))
+    text = written.getvalue()
+    assert [shown in text for shown in ("t\\x1b]0;x", "k\\x1b[2J", "n\\u202e")] == [True] * 3
+    assert not [told for told in ("\x1b]0", "\x1b[2J", "\u202e") if told in text]
 
 
 def test_raw_shows_the_buffers(builder: Builder, cli: Any) -> None:

@@ -21,7 +21,7 @@ from holdfast.errors import InputError
 from holdfast.recovery.reader import stored_tables
 from holdfast.state.columns import equal, one_array
 from holdfast.state.schema import HASH, TableSchema
-from holdfast.state.text import python_values
+from holdfast.state.text import on_one_line, python_values
 from holdfast.state.view import TableView
 
 __all__ = ["state"]
@@ -151,12 +151,14 @@ def _results(entry: Checkpoint, schema: TableSchema, rows: pa.Table) -> pa.Table
 
 
 def _table(schema: TableSchema, rows: pa.Table) -> Table:
-    table = Table(title=Text(schema.table), title_justify="left")
+    table = Table(title=Text(on_one_line(schema.table)), title_justify="left")
     fields = [field for field in rows.schema if field.name != HASH]
     for field in fields:
         is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         style = "bold" if field.name in schema.key_names else None
-        table.add_column(Text(field.name), justify="right" if is_number else "left", style=style)
+        table.add_column(
+            Text(on_one_line(field.name)), justify="right" if is_number else "left", style=style
+        )
     columns: list[list[Any]] = [python_values(rows.column(field.name)) for field in fields]
     for values in zip(*columns, strict=True):
         table.add_row(*(Text("null", "dim") if v is None else Text(shown(v)) for v in values))

@@ -59,7 +59,8 @@ def check_no_home(path: str | os.PathLike[str]) -> None:
     """
     if os.fspath(path).startswith("~"):
         raise ConfigurationError(
-            f"{os.fspath(path)!r} would be a folder named ~ below {Path.cwd()}: only shells know what it means",
+            f"{os.fspath(path)!r} would be a folder {Path(path).parts[0]!r} below {Path.cwd()}: only shells "
+            "know what it means",
             hint=f"say os.path.expanduser({os.fspath(path)!r}), or give the path from / on",
         )
 

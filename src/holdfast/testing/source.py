@@ -26,6 +26,7 @@ from pyspark.sql.types import StringType, StructType
 from holdfast.errors import ConfigurationError, InputError
 from holdfast.spark.ending import END_OPTION
 from holdfast.spark.own_folders import until_exit
+from holdfast.storage.local import check_no_home
 
 __all__ = ["EpochSource"]
 
@@ -76,6 +77,8 @@ class EpochSource:
         self.schema: StructType = empty.schema
         self._arrow: pa.Schema = empty.toArrow().schema
         self._crashes = crashes
+        if path is not None:
+            check_no_home(path)
         self.path = _temporary_folder() if path is None else Path(path).absolute()
         _check_path(self.path)
         self._end = self.path / _END
