@@ -60,6 +60,16 @@ def test_an_idle_source_no_longer_holds_the_others_back() -> None:
     assert mark(time, 1071) == 600, "it is awake and holds the others back again"
 
 
+def test_what_the_watermark_will_be_can_be_asked_without_beginning_an_epoch() -> None:
+    sources = {"main": Watermark(0), "control": Watermark(0, idle_ms=50)}
+    time = PipelineTime(sources)
+    last = epoch(time, 0, 1000, main=500, control=100)
+    for now in (1049, 1050, 1001):
+        assert time.watermark_at(now) == mark(time, now)
+    again = PipelineTime(sources, last)
+    assert again.watermark_at(86_400_000) == 100, "nobody looked meanwhile"
+
+
 def test_a_source_that_never_had_rows_can_be_idle_too() -> None:
     time = PipelineTime({"main": Watermark(0), "control": Watermark(0, idle_ms=50)})
     epoch(time, 0, 1000, main=500)

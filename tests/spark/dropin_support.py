@@ -117,22 +117,35 @@ def _ended(query: Any, done: threading.Event) -> Iterator[None]:
         raise query.exception()
 
 
-def holdfast_batches(
-    spark: SparkSession, case: Case, folder: Path, checkpoint: Path, done: int = 0
-) -> Batches:
-    """What Holdfast makes of the files but the first ``done``; its clock moves with every look."""
+def _pipeline(spark: SparkSession, case: Case, folder: Path, found: Batches) -> hf.Pipeline:
     df = case.read(spark, folder)
-    found: Batches = {}
 
     def keep(batch: DataFrame, epoch: int, maybe_repeated: bool) -> None:
         assert maybe_repeated or epoch not in found
         found[epoch] = _texts(batch)
 
-    ticks = iter(range(10**6))
-    pipeline = case.call(hf.stream(df).groupBy(*case.keys), df.sparkSession).write_to(
-        hf.sinks.foreach_batch(keep)
+    results = case.call(hf.stream(df).groupBy(*case.keys), df.sparkSession)
+    pipeline: hf.Pipeline = results.write_to(hf.sinks.foreach_batch(keep))
+    return pipeline
+
+
+def holdfast_run(spark: SparkSession, case: Case, folder: Path, checkpoint: Path) -> Batches:
+    """What Holdfast makes of the files that are new since the last run."""
+    found: Batches = {}
+    query = _pipeline(spark, case, folder, found).start(
+        "dropin", checkpoint_dir=checkpoint, trigger="available-now", partitions=2
     )
-    query = pipeline.start(
+    query.await_termination()
+    return found
+
+
+def holdfast_batches(
+    spark: SparkSession, case: Case, folder: Path, checkpoint: Path, done: int = 0
+) -> Batches:
+    """What Holdfast makes of the files but the first ``done``; its clock moves with every look."""
+    found: Batches = {}
+    ticks = iter(range(10**6))
+    query = _pipeline(spark, case, folder, found).start(
         "dropin",
         checkpoint_dir=checkpoint,
         trigger="manual",

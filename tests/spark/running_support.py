@@ -124,6 +124,7 @@ class Pipeline:
             options=SimpleNamespace(
                 name="p",
                 manual=manual,
+                available_now=False,
                 every_epoch=every_epoch,
                 checkpoint_interval_s=None,
                 max_ahead_bytes=1 << 40,

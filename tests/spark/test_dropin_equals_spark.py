@@ -18,6 +18,7 @@ from tests.spark.dropin_support import (
     Case,
     assert_same,
     holdfast_batches,
+    holdfast_run,
     spark_batches,
 )
 
@@ -108,6 +109,34 @@ def test_event_time_timers(spark: SparkSession, tmp_path: Path, pandas: bool) ->
         watermark=("ts", "5 seconds"),
     )
     compare(spark, case, tmp_path)
+
+
+@pytest.mark.parametrize("timers", [[], [9]], ids=["nothing due", "a timer of another key due"])
+def test_which_rows_are_late_in_the_next_run(
+    spark: SparkSession, tmp_path: Path, timers: list[int]
+) -> None:
+    """A run over what is there now ends with a batch of the watermark that its last rows have set."""
+    rows: list[list[tuple[Any, ...]]] = [
+        [("a", second(10), 1, []), ("c", second(100), 2, timers)],
+        [("a", second(50), 3, []), ("c", second(200), 4, [])],
+    ]
+    case = case_of(
+        processors.Alarms,
+        pandas=False,
+        columns="id string, ts timestamp, v long, set array<int>",
+        time_mode="eventTime",
+        watermark=("ts", "5 seconds"),
+    )
+    for run in range(2):
+        case = replace(case, epochs=rows[: run + 1])
+        case.write(tmp_path / "in")
+        theirs = spark_batches(spark, case, tmp_path / "in", tmp_path / "spark")
+        ours = holdfast_run(spark, case, tmp_path / "in", tmp_path / "holdfast")
+        assert any("rows" in row for batch in theirs.values() for row in batch)
+        assert {n: batch for n, batch in ours.items() if batch} == {
+            n: batch for n, batch in theirs.items() if batch
+        }
+    assert not any("rows [3]" in row for batch in theirs.values() for row in batch), "it is late"
 
 
 @FORMS

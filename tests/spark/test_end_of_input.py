@@ -382,6 +382,30 @@ def test_what_the_last_rows_watermark_has_passed_comes_out_in_the_same_run(
     assert seen("d") == [(NOON, 6), (NOON + 2 * HOUR, 17)]
 
 
+def test_all_that_is_available_is_processed_when_that_epoch_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    source.add([("a", n, NOON + n * HOUR) for n in range(3)])
+    hours = hf.stream(source.df).with_watermark("ts", "0 s").window(hf.tumbling("1 hour"))
+    query = (
+        hours.aggregate(n=hf.sum("n"))
+        .write_to(hf.sinks.memory("all"))
+        .start(
+            "all",
+            tmp_path / "ck",
+            trigger="available-now",
+            checkpoint_interval=None,
+            max_ahead_bytes=1,
+        )
+    )
+    query.process_all_available()
+    assert not query.is_active
+    assert sorted(row["n"] for row in hf.sinks.memory_table("all").to_pylist()) == [0, 1]
+    entries = [[epoch.epoch for epoch in entry.epochs] for entry in checkpoints(tmp_path / "ck")]
+    assert entries == [[1], [0]], "it waits for an entry as every epoch does that is too far ahead"
+
+
 @pytest.mark.parametrize("point", ["end.watermark", "end.recorded"])
 def test_a_run_that_fails_around_the_epoch_of_its_last_rows_watermark_puts_nothing_out_twice(
     spark: SparkSession, tmp_path: Path, point: str

@@ -200,3 +200,29 @@ def test_by_hand_no_tick_uses_up_a_step_that_is_meant_for_input(
         assert not query.step()
     finally:
         query.stop()
+
+
+def test_by_hand_an_idle_source_lets_the_watermark_go_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    main = EpochSource(spark, SCHEMA, tmp_path / "in")
+    rules = EpochSource(spark, SCHEMA, tmp_path / "rules")
+    main.add([("a", NOON), ("b", NOON + timedelta(minutes=5))])
+    rules.add([("rule", NOON - timedelta(days=1))])
+    sink, clock = hf.sinks.memory("idle-by-hand"), Clock()
+    control = hf.stream(rules.df).with_watermark("ts", "0 s", idle_timeout="1 minute")
+    keyed = hf.stream(main.df).with_watermark("ts", "0 s").key_by("word")
+    result = keyed.connect(control).broadcast(Reminder()).write_to(sink)
+    query: Query = result.start(
+        "idle-by-hand", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "local", clock=clock
+    )
+    try:
+        while query.step():
+            pass
+        clock.ms += 60_000
+        assert query.step()
+        assert not query.step()
+        query.checkpoint()
+        assert sorted(shown(sink)) == ["event timer", "row 1", "row 1"]
+    finally:
+        query.stop()

@@ -79,6 +79,40 @@ def test_a_step_that_timed_out_leaves_no_permission_behind() -> None:
         query.stop()
 
 
+def test_a_step_that_timed_out_may_still_end_which_is_not_that_of_the_next() -> None:
+    pipeline = Pipeline(every_epoch=False, manual=True, lost=False)
+    parts: Any = pipeline.running.parts
+    goes_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def run(*_: Any) -> None:
+        begun.release()
+        goes_on.wait(LONG_S)
+
+    parts.loop.run = run
+    waits_for_input: Any = pipeline.query
+    waits_for_input.processAllAvailable = pipeline.query.waited_for.wait
+    query = Query(parts, lambda: parts)
+    answers: list[bool] = []
+    try:
+        with pytest.raises(TimeoutError, match=r"no epoch of 'p' ended within 0.5 s"):
+            query.step(0.5)
+        assert begun.acquire(timeout=LONG_S)
+        with pytest.raises(TimeoutError, match="the epoch under way of 'p' didn't end"):
+            query.step(0.01)
+        asks = threading.Thread(target=lambda: answers.append(query.step(LONG_S)), daemon=True)
+        asks.start()
+        goes_on.set()
+        asks.join(LONG_S)
+        assert answers == [True]
+        assert begun.acquire(timeout=LONG_S), "an epoch of its own"
+        assert not begun.acquire(timeout=0.2), "and no third"
+        assert query._running.epochs_done == 2
+    finally:
+        goes_on.set()
+        with pytest.raises(StorageError, match="on a host that is gone"):
+            query.stop()
+
+
 def test_stop_ends_while_an_epoch_waits_for_a_checkpoint_and_says_that_there_is_none() -> None:
     pipeline = Pipeline(every_epoch=True, lost=False)
     pipeline.running.start()

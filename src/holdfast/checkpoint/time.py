@@ -77,7 +77,7 @@ class PipelineTime:
             epoch,
             rows=0,
             processing_time_ms=self._processing_ms,
-            watermark_ms=END_MS if at_end else self.next_watermark_ms,
+            watermark_ms=END_MS if at_end else self.watermark_at(self._processing_ms),
             previous_watermark_ms=self._before_end_ms if self.at_end else self._watermark_ms,
             offsets=offsets,
         )
@@ -94,14 +94,16 @@ class PipelineTime:
             record, event_times=dict(self._greatest), active_ms=dict(self._active)
         )
 
-    @property
-    def next_watermark_ms(self) -> int | None:
-        """The watermark that an epoch that began now would have."""
+    def watermark_at(self, now_ms: int) -> int | None:
+        """The watermark that an epoch that began then would have."""
+        # Behind a restart time begins with the first epoch.
+        stopped = self._stopped_ms is not None
+        now_ms = self._processing_ms if stopped else max(self._processing_ms, now_ms)
         marks = []
         for source, watermark in self._sources.items():
             idle = watermark.idle_ms
             active = self._active.get(source, self._processing_ms)
-            if idle is not None and self._processing_ms - active >= idle:
+            if idle is not None and now_ms - active >= idle:
                 continue
             if source not in self._greatest:
                 return self._watermark_ms

@@ -168,6 +168,9 @@ class Operator(ABC):
     begins_with_rows: bool = False
     """Whether its first epoch has rows that come from no source: initial state."""
 
+    late_by_epoch_before: bool = False
+    """Whether rows are late by the watermark of the epoch before theirs."""
+
     deletes: bool = False
     """Whether its changes may have tombstones."""
 

@@ -186,7 +186,8 @@ class LastEpochs:
         """Whether the watermark of the last rows lets come out what their own epoch could not."""
         if not self._running.options.available_now or self._last < 0:
             return False
-        return self._parts.loop.awaits_watermark() and has_read_all(self._running.started)
+        moved = self._parts.loop.awaits_watermark(self._parts.now_ms())
+        return moved and has_read_all(self._running.started)
 
     def _has_ended(self) -> bool:
         last = self._running.coordinator.last
@@ -221,6 +222,7 @@ class LastEpochs:
         running, parts = self._running, self._parts
         if running.options.manual:
             running.requests.wait_for_step(lambda: running.ending)
+        running.wait_while_ahead()
         self._count += 1
         if self._count > _MOST_EPOCHS:
             raise ProcessingError(
@@ -242,6 +244,7 @@ class LastEpochs:
             running.progress.append(done)
             failpoint("end.recorded")
         running.epochs_done += 1
+        running.requests.step_is_over()
         return parts.loop.goes_on(record.processing_time_ms)
 
 

@@ -238,13 +238,16 @@ class EpochLoop:
     def awaits_tick(self, now_ms: int) -> bool:
         """Whether the next epoch has something to do though no input should come."""
         has_run = self.ledger.version.epoch >= 0
-        return has_run and self._is_due(now_ms, self.time.next_watermark_ms)
+        return has_run and self._is_due(now_ms, self.time.watermark_at(now_ms))
 
-    def awaits_watermark(self) -> bool:
+    def awaits_watermark(self, now_ms: int) -> bool:
         """Whether the next epoch has something to do because the watermark has moved."""
-        after = self.time.next_watermark_ms
+        after = self.time.watermark_at(now_ms)
         if after is None or after == self.time.watermark_ms:
             return False
+        if any(operator.late_by_epoch_before for operator in self.graph.operators):
+            # Which rows are late later on must not depend on whether something is due now.
+            return True
         # What goes by processing time is not meant: the driver's clock moves all the time.
         return self.graph.needs_ticks and self._is_due(-1, after)
 

@@ -123,12 +123,18 @@ class Query(SaysHow):
         If no input is there but something is due, such as a window that closes, a tick brings the epoch.
         """
         self._check_outside("step")
+        deadline = time.monotonic() + timeout
+        # That of a step that timed out may still be under way: it is nobody else's.
+        done = self._running.done
+        if not self._running.requests.await_no_step(done.is_set, timeout) and not done.is_set():
+            raise TimeoutError(
+                f"the epoch under way of {self.name!r} didn't end within {timeout} s"
+            )
         before, query, ticked = self._running.epochs_done, self._running.started, False
         self._running.requests.allow_step()
         # Spark knows when nothing is left: this ends at once if there is no input.
         idle = InheritableThread(target=self._until_idle, daemon=True)
         idle.start()
-        deadline = time.monotonic() + timeout
         while self._running.epochs_done == before and not self._running.done.is_set():
             idle.join(0.005)
             if not idle.is_alive() and self._running.epochs_done == before:
@@ -205,7 +211,7 @@ class Query(SaysHow):
     def _input_ends(self) -> bool:
         """Whether the pipeline ends by itself with the input that is there now."""
         options, end = self._running.options, self._running.parts.input_end
-        if options.end_of_input:
+        if options.available_now:
             return True
         # By hand its last epochs are steps like others.
         return not options.manual and end.may_be_said and end.is_said

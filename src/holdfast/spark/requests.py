@@ -25,6 +25,7 @@ class Requests:
         self._asked = 0
         self._answered = 0
         self._steps = 0
+        self._stepping = False
 
     def wake(self) -> None:
         """Whoever waits looks again whether there is still something to wait for."""
@@ -89,3 +90,16 @@ class Requests:
             self._changed.wait_for(lambda: self._steps > 0 or given_up())
             if not given_up():
                 self._steps -= 1
+                self._stepping = True
+
+    def step_is_over(self) -> None:
+        """The epoch that was allowed has ended, in whatever way."""
+        with self._changed:
+            self._stepping = False
+            self._changed.notify_all()
+
+    def await_no_step(self, given_up: Callable[[], bool], timeout: float) -> bool:
+        """Wait until no epoch is under way that was allowed; whether none is."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._stepping or given_up(), timeout)
+            return not self._stepping

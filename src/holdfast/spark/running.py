@@ -161,11 +161,17 @@ class Running:
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
         """Spark's call for each micro-batch."""
+        try:
+            self._process(batch, epoch)
+        finally:
+            self.requests.step_is_over()
+
+    def _process(self, batch: DataFrame, epoch: int) -> None:
         if self._is_idle(epoch) and self._skipped(epoch):
             return
         if self.options.manual:
             self.requests.wait_for_step(self._epochs_are_over)
-        self._wait_while_ahead()
+        self.wait_while_ahead()
         parts = self.parts
         try:
             with self.epoch_lock:
@@ -304,7 +310,7 @@ class Running:
         while self._beginning or self.spark_query is None or self.spark_query.isActive:
             time.sleep(0.01)
 
-    def _wait_while_ahead(self) -> None:
+    def wait_while_ahead(self) -> None:
         """Hold the next epoch while processing is too far ahead of the log."""
         while not self.ending:
             why = self._too_far_ahead()
@@ -447,6 +453,8 @@ class Running:
         except BaseException as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
             if self.lost is None:
                 self._fail(self._said_of(error))
+        finally:
+            self.requests.step_is_over()
 
     # ---- going back to the last checkpoint
 

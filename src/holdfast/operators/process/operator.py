@@ -79,6 +79,7 @@ class ProcessOperator(Operator):
         self.begins_with_rows = initial is not None
         self.event_time = dict(event_time or {})
         self.late_by = late_by
+        self.late_by_epoch_before = late_by == "previous"
         self.keys = tuple(keys)
         self._broadcast = tuple(broadcast)
         self.broadcast = {state.name: broadcast_table(id, state) for state in broadcast}
