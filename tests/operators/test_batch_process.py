@@ -131,7 +131,7 @@ class Wrong(hf.BatchProcess):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ("nothing", "returned str, not a BatchResult"),
+        ("nothing", "Wrong.process returned str in epoch 0, not a BatchResult"),
         (hf.BatchResult({"n": [1, 2]}), "state 'n' has 2 values for 1 keys"),
         (hf.BatchResult({"n": ["x"]}), "Wrong.process, in epoch 0: state 'n' should be bigint"),
         (hf.BatchResult({"m": [1]}), r"state \['m'\], which it doesn't declare"),

@@ -328,17 +328,33 @@ def test_state_levels_off(window: Window) -> None:
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        ([1], "returned a list"),
-        (GIVEN.empty_table().drop_columns(["n"]), "returned the columns"),
-        (pa.table([[]] * 5, schema=GIVEN.set(4, pa.field("n", pa.int32()))), "'n' as int32"),
+        ([1], "returned a list in epoch 1, not a table"),
+        (
+            GIVEN.empty_table().drop_columns(["n"]),
+            "returned a table in epoch 1 that doesn't fit its output: it has the columns "
+            "['user', 'window_start', 'window_end', 'at'], not "
+            "['user', 'window_start', 'window_end', 'at', 'n']",
+        ),
+        (
+            pa.table([[]] * 5, schema=GIVEN.set(4, pa.field("n", pa.int32()))),
+            "returned a table in epoch 1 that doesn't fit its output: column 'n' should be bigint, "
+            "but is int",
+        ),
+        (
+            pa.table([[]] * 5, schema=GIVEN.set(0, pa.field("user", pa.large_string()))),
+            "column 'user' should be string, but is large_string",
+        ),
     ],
 )
 def test_what_a_function_returns_must_be_what_was_declared(returned: Any, words: str) -> None:
     tested = operator(Tumbling(10), lambda rows: returned)
     runner = Epochs(tested)
     runner.run(table_of(tested, [("a", 1000, 1)], spread), runner.clock(0, None))
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(ProcessingError) as caught:
         runner.run(table_of(tested, [], spread), runner.clock(0, 50))
+    assert words in caught.value.message
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith("timestamp, n bigint")
 
 
 def test_an_error_of_the_function_says_where_it_comes_from() -> None:

@@ -209,7 +209,7 @@ class BatchOperator(Operator):
             raise user_error(error, name, {}, batch.epoch) from error
         if not isinstance(result, BatchResult):
             raise ProcessingError(
-                f"{name} returned {type(result).__name__}, not a BatchResult",
+                f"{name} returned {type(result).__name__} in epoch {batch.epoch}, not a BatchResult",
                 hint="return hf.BatchResult(state={…}, output={…})",
             )
         return result

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from holdfast.errors import InputError
+from holdfast.errors import ProcessingError
 from holdfast.operators.arriving import Fields
 from holdfast.operators.base import Clock, Session, StateReader, Update
 from holdfast.operators.columns import Bits, column
@@ -29,6 +29,7 @@ from holdfast.state.columns import Indices, concat, take, take_all
 from holdfast.state.hashing import HashRange, entry_hashes, marker_hashes
 from holdfast.state.keys import SortedRows, key_order, sort_rows
 from holdfast.state.schema import TableSchema
+from holdfast.types import type_words
 
 __all__ = ["EPOCH", "SEQUENCE", "FunctionWork", "Stored"]
 
@@ -196,7 +197,7 @@ class FunctionWork(Session):
             returned: object = self._function(given)
         except Exception as error:
             raise user_error(error, name, {}, self._clock.epoch) from error
-        return _checked(returned, self._output, name)
+        return _checked(returned, self._output, name, self._clock.epoch)
 
     def _closing(self, members: _Members, assigned: Assigned) -> pa.Table:
         """The rows of all windows that close, in order."""
@@ -243,18 +244,31 @@ def _key_ranks(members: _Members, rows: Indices) -> Indices:
     return ranks[owners]
 
 
-def _checked(returned: object, schema: pa.Schema, name: str) -> pa.Table:
+def _checked(returned: object, schema: pa.Schema, name: str, epoch: int) -> pa.Table:
     """What a function returned, if it is what was declared."""
-    words = ", ".join(f"{field.name}: {field.type}" for field in schema)
-    hint = f"return a pyarrow.Table with the columns {words}"
+    words = ", ".join(f"{field.name} {type_words(field.type)}" for field in schema)
+    hint = f"return a pyarrow.Table; the output is declared as {words}"
     if not isinstance(returned, pa.Table):
-        raise InputError(f"{name} returned a {type(returned).__name__}, not a table", hint=hint)
-    if returned.column_names != schema.names:
-        raise InputError(f"{name} returned the columns {returned.column_names}", hint=hint)
-    for field in schema:
-        kind = returned.schema.field(field.name).type
-        if kind != field.type:
-            raise InputError(
-                f"{name} returned the column {field.name!r} as {kind}, not {field.type}", hint=hint
-            )
+        raise ProcessingError(
+            f"{name} returned a {type(returned).__name__} in epoch {epoch}, not a table", hint=hint
+        )
+    problem = _problem(returned, schema)
+    if problem:
+        raise ProcessingError(
+            f"{name} returned a table in epoch {epoch} that doesn't fit its output: {problem}",
+            hint=hint,
+        )
     return pa.Table.from_arrays(returned.columns, schema=schema)
+
+
+def _problem(returned: pa.Table, schema: pa.Schema) -> str:
+    """What is wrong with the first column that doesn't fit."""
+    if returned.column_names != schema.names:
+        return f"it has the columns {returned.column_names}, not {schema.names}"
+    for field, given in zip(schema, returned.schema, strict=True):
+        if given.type != field.type:
+            wanted, found = type_words(field.type), type_words(given.type)
+            # Spark's words don't tell all types of Arrow's apart.
+            found = found if found != wanted else str(given.type)
+            return f"column {field.name!r} should be {wanted}, but is {found}"
+    return ""
