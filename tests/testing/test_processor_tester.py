@@ -122,6 +122,20 @@ def test_names_that_are_not_there_are_told(tester: hf.testing.ProcessorTester) -
         hf.testing.ProcessorTester(Cart, columns="user string", keys="user")
 
 
+def test_no_keys_are_refused() -> None:
+    with pytest.raises(hf.InputError, match=r"needs keys, and keys=\(\) names no column"):
+        hf.testing.ProcessorTester(Cart(), columns="user string, at timestamp", keys=())
+    with pytest.raises(hf.InputError, match=r"needs keys, and initial_keys=\[\] names no column"):
+        hf.testing.ProcessorTester(
+            Counts(),
+            columns="user string",
+            keys="user",
+            output="user string",
+            initial_columns="user string",
+            initial_keys=[],
+        )
+
+
 def test_tracebacks_have_the_users_lines_alone() -> None:
     class Late(Cart):
         def process(self, key: Any, rows: Any, ctx: hf.Context) -> Iterator[Any]:
@@ -158,6 +172,13 @@ def test_time_does_not_go_back(tester: hf.testing.ProcessorTester) -> None:
         (lambda t: t.set_state("ann", prices=["x"]), "state 'prices' was given 'x'"),
         (lambda t: t.set_state("ann", items={("a", 1): 1}), r"map 'items'.*\('a', 1\).*string"),
         (lambda t: t.set_state("ann", items={1.5: 1}), "map 'items'.*1.5"),
+        (lambda t: t.set_state("ann", prices=5), r"'prices' is a list of double.* 5 \(int\)"),
+        (lambda t: t.set_state("ann", prices="1"), r"'prices' is a list of double.* '1' \(str\)"),
+        (
+            lambda t: t.set_state("ann", items=5),
+            "'items' is a map of string to bigint.*give a dict",
+        ),
+        (lambda t: t.set_state("ann", items=[("a", 1)]), r"map of string to bigint.* \(list\)"),
         (lambda t: t.set_state(5, total=1.0), "key 'user' is declared as string"),
         (lambda t: t.process([("ann", 1, 2.0, T0)]), "column 'sku' is declared as string"),
         (lambda t: t.process([("ann",)]), "1 values, and 4 columns are declared"),

@@ -84,7 +84,7 @@ class ProcessorTester:
         epoch, before its rows.
         """
         self._schema = parse_schema(columns)
-        self._keys = _names(keys)
+        self._keys = _names("keys", keys)
         _check_columns("rows", self._keys, self._schema)
         if event_time is not None:
             _check_event_time(event_time, self._schema)
@@ -191,13 +191,14 @@ class ProcessorTester:
             elif name in cells.lists:
                 items = cells.lists[name]
                 items.clear()
-                for item in value:
+                for item in _listed(name, items.kind, value):
                     items.append(_fitted(name, items.kind, item))
             elif name in cells.maps:
                 entries = cells.maps[name]
                 entries.clear()
-                for entry, item in value.items():
-                    called = _entry_name(name, entries.entry.type, entry)
+                named = entries.entry.type
+                for entry, item in _mapped(name, named, entries.kind, value).items():
+                    called = _entry_name(name, named, entry)
                     entries.set(called, _fitted(name, entries.kind, item))
             else:
                 raise InputError(f"the process has no state {name!r}")
@@ -351,7 +352,7 @@ class _Initial:
                 hint="set the state that a test begins with by tester.set_state(key, name=value)",
             )
         schema = parse_schema(columns)
-        names = [name for name, _ in wanted] if keys is None else _names(keys)
+        names = [name for name, _ in wanted] if keys is None else _names("initial_keys", keys)
         _check_columns("rows of the initial state", names, schema)
         kinds = [schema.field(name).type for name in names]
         if kinds != [kind for _, kind in wanted]:
@@ -363,8 +364,14 @@ class _Initial:
         return cls(schema, names, _table(given, schema, "row of the initial state"))
 
 
-def _names(given: str | Sequence[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
+def _names(option: str, given: str | Sequence[str]) -> list[str]:
+    names = [given] if isinstance(given, str) else list(given)
+    if not names:
+        raise InputError(
+            f"a process needs keys, and {option}={given!r} names no column",
+            hint="name one; for one state over all rows name one that is the same in all of them",
+        )
+    return names
 
 
 def _check_columns(what: str, keys: Sequence[str], schema: pa.Schema) -> None:
@@ -391,6 +398,28 @@ def _fitted(name: str, kind: pa.DataType, value: Any) -> Any:
         return fitting(name, kind, also_range=True)(value)
     except TypeError as error:
         raise InputError(str(error), hint=f"give what fits {type_words(kind)}") from None
+
+
+def _listed(name: str, kind: pa.DataType, given: Any) -> Iterable[Any]:
+    """What a list state is to hold, if it is a list of something."""
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
+        return given
+    raise InputError(
+        f"state {name!r} is a list of {type_words(kind)}, and was given {given!r} "
+        f"({type(given).__name__})",
+        hint=f"give a list: {name}=[…]",
+    )
+
+
+def _mapped(name: str, named: pa.DataType, kind: pa.DataType, given: Any) -> Mapping[Any, Any]:
+    """What a map state is to hold, if it is a mapping."""
+    if isinstance(given, Mapping):
+        return given
+    raise InputError(
+        f"state {name!r} is a map of {type_words(named)} to {type_words(kind)}, and was given "
+        f"{given!r} ({type(given).__name__})",
+        hint=f"give a dict: {name}={{…: …}}",
+    )
 
 
 def _entry_name(name: str, kind: pa.DataType, given: Any) -> Any:
