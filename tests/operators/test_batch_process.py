@@ -149,11 +149,16 @@ def test_whole_numbers_are_decimals_too() -> None:
         total = hf.ValueState("decimal(10,2)")
 
         def process(self, batch: hf.KeyedBatch) -> hf.BatchResult:
-            n = np.arange(batch.keys.num_rows) + 3
+            n = np.arange(batch.keys.num_rows) + self.first
             return hf.BatchResult({"total": n}, {"total": n})
 
-    out = Runner(Money()).run([("a", 1)]).output
+        def __init__(self, first: int) -> None:
+            self.first = first
+
+    out = Runner(Money(3)).run([("a", 1)]).output
     assert list(map(str, out["total"].to_pylist())) == ["3.00"]
+    with pytest.raises(hf.ProcessingError, match=r"be decimal\(10,2\).*: it has too many digits"):
+        Runner(Money(10**9)).run([("a", 1)])
 
 
 def test_only_value_states_are_columns() -> None:

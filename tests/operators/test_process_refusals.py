@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_a_process_must_say_what_it_puts_out(tmp_path: Path) -> None:
         (("a", "b"), r"field 'n' should be bigint, but is 'b' \(str\)"),
         (("a", 1.5), r"field 'n' should be bigint, but is 1.5 \(float\)"),
         (("a", np.float64(2)), r"field 'n' should be bigint, but is .*2.0.* \(float64\)"),
-        (("a", 2**63), r"field 'n' should be bigint, but is 9223372036854775808 \(int\)"),
+        (("a", 2**63), r"field 'n' should be bigint, but is 9223372036854775808 \(int\): .*too"),
         ({"s": 5, "n": 1}, r"field 's' should be string, but is 5 \(int\)"),
         ({"s": "a"}, "no field 'n'"),
         ({"s": "a", "n": 1, "more": 2}, "a field 'more' too many"),
@@ -173,6 +174,40 @@ def test_a_row_of_nested_columns_that_does_not_fit(tmp_path: Path) -> None:
         error = failure(_putting_out((value,)), tmp_path, **nested)
         assert "field 's' should be struct<a:bigint,b:array<int>>, but is" in error.message
         assert repr(value) in error.message
+
+
+@pytest.mark.parametrize(
+    "value", [10**9, -(10**8), np.int64(10**8), Decimal("100000000.5"), 10**40]
+)
+def test_a_number_of_too_many_digits(value: Any, tmp_path: Path) -> None:
+    def keep(process: Any, ctx: Any) -> None:
+        process.total.value = value
+
+    def name(process: Any, ctx: Any) -> None:
+        process.seen[value] = 1
+
+    given = rf"{re.escape(repr(value))} \({type(value).__name__}\)"
+    states = {
+        "total": ValueState("decimal(10,2)"),
+        "seen": MapState("decimal(10,2)", "long"),
+        "many": ListState("array<decimal(10,2)>"),
+    }
+    for body, said in (
+        (keep, rf"state 'total' was given {given}, which is no decimal\(10,2\): "),
+        (name, rf"an entry was called {given}, which is no decimal\(10,2\): "),
+        (lambda p, c: p.many.append([value]), r"state 'many' was given .*: "),
+        (_putting_out((value,)), rf"field 'd' should be decimal\(10,2\), but is {given}: "),
+    ):
+        error = failure(body, tmp_path, output="d decimal(10,2)", **states)
+        assert re.search(said + "it has too many digits", error.message), error.message
+
+
+def test_what_else_is_no_decimal_is_not_called_too_long(tmp_path: Path) -> None:
+    error = failure(_putting_out((Decimal("1.234"),)), tmp_path, output="d decimal(10,2)")
+    assert "but is Decimal('1.234') (Decimal): Rescaling" in error.message
+    for no_number in (Decimal("NaN"), Decimal("Infinity"), True):
+        error = failure(_putting_out((no_number,)), tmp_path, output="d decimal(10,2)")
+        assert "digits" not in error.message
 
 
 def test_a_row_that_does_not_fit_a_side_output(tmp_path: Path) -> None:

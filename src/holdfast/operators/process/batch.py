@@ -19,6 +19,7 @@ from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.arriving import Fields, arriving_schema, receive_timed
 from holdfast.operators.base import Clock, Operator, Received, StateReader, Update
 from holdfast.operators.event_time import LATE, EventTime
+from holdfast.operators.process.convert import to_arrow
 from holdfast.operators.process.declare import ValueState, declared_states
 from holdfast.operators.process.output import declared_output
 from holdfast.operators.process.program import user_error
@@ -302,7 +303,7 @@ class BatchOperator(Operator):
             )
             if pa.types.is_integer(array.type) and pa.types.is_decimal(kind):
                 # Cast by Arrow, it would have to hold any number of the type.
-                array = pa.array(array.to_pylist(), kind)
+                array = to_arrow(array.to_pylist(), kind)
             array = array if array.type == kind else array.cast(kind)
         except (
             pa.ArrowInvalid,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timezone
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -192,9 +193,24 @@ def _leaf_converter(kind: pa.DataType) -> Callable[[Any], Any]:
         plain = _plain(value)
         if whole and (isinstance(plain, bool) or not isinstance(plain, int)):
             raise TypeError(f"{plain!r} is no whole number")
-        return to_python(text_array([plain], kind))[0]
+        try:
+            return to_python(text_array([plain], kind))[0]
+        except pa.ArrowInvalid:
+            if _has_too_many_digits(plain, kind):
+                raise TypeError("it has too many digits") from None
+            raise
 
     return convert
+
+
+def _has_too_many_digits(value: Any, kind: pa.DataType) -> bool:
+    """Whether a number is too large for a decimal type: Arrow speaks of its own types then."""
+    if not pa.types.is_decimal(kind) or isinstance(value, bool):
+        return False
+    if not (isinstance(value, int) or (isinstance(value, Decimal) and value.is_finite())):
+        return False
+    beyond = Decimal(1).scaleb(kind.precision - kind.scale)
+    return not -beyond < value < beyond
 
 
 _CHECKS: dict[pa.DataType, Callable[[Any], bool]] = {

@@ -113,9 +113,10 @@ class Collector:
         if len(row) != len(names):
             return f"it has {len(row)} fields, not {len(names)}"
         for field, value in zip(self.schema, row, strict=True):
-            if first_misfit([value], field.type) is not None:
+            misfit = first_misfit([value], field.type)
+            if misfit is not None:
                 return (
                     f"field {field.name!r} should be {type_words(field.type)}, "
-                    f"but is {value!r} ({type(value).__name__})"
+                    f"but is {value!r} ({type(value).__name__}): {misfit[1]}"
                 )
         return ""
