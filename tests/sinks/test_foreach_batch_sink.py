@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -87,12 +88,39 @@ def test_a_failed_call_is_repeated_and_says_so_and_the_others_are_not(
     calls.fail_at = 1
     with pytest.raises(HoldfastError, match="ZeroDivisionError for epoch 1: tide out") as caught:
         sink.commit(outputs, maybe_repeated=False)
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert isinstance(caught.value.__context__, ZeroDivisionError)
     assert 'raise ZeroDivisionError("tide out")' in str(caught.value)
     assert "_foreach_batch.py" not in str(caught.value)  # the user's part of the traceback alone
     calls.fail_at = None
     sink.commit(outputs, maybe_repeated=False)
     assert calls.seen == [(0, False, ["0"]), (1, False, ["1"]), (1, True, ["1"]), (2, False, ["2"])]
+
+
+def test_an_error_is_shown_once_with_the_users_lines_and_its_causes(
+    context: SinkContext, stage: Stage
+) -> None:
+    def look(df: Any) -> None:
+        raise KeyError("no such tide")
+
+    def write(df: Any, epoch: int, maybe_repeated: bool) -> None:
+        try:
+            look(df)
+        except KeyError as error:
+            raise ValueError("not written") from error
+
+    sink = opened(write, context)
+    with pytest.raises(HoldfastError) as caught:
+        sink.commit([stage(sink, 0, 0, ("kelp", 1))], maybe_repeated=False)
+    shown = "".join(traceback.format_exception(caught.value))
+    for line in (
+        'raise KeyError("no such tide")',
+        "look(df)",
+        'raise ValueError("not written") from error',
+        "The above exception was the direct cause",
+        "\nKeyError: 'no such tide'",
+        "\nValueError: not written",
+    ):
+        assert shown.count(line) == 1, shown
 
 
 def test_a_function_that_exits_is_called_again(context: SinkContext, stage: Stage) -> None:

@@ -78,13 +78,14 @@ class ForeachBatchSink(WriteAheadSink):
             self._fn(df, epoch, maybe_repeated)
         except FencedError:
             raise
-        except (Exception, SystemExit) as error:  # sys.exit() would end only a thread of ours
+        # sys.exit() would end only a thread of ours.
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what is raised quotes it
             raise HoldfastError(
                 f"the function of {self.describe()} raised {type(error).__name__} for epoch "
                 f"{epoch}: {error}\n{_users_part(error)}",
                 hint="mend the function: it is called again with this epoch, which is safe in the "
                 "checkpoint, and with maybe_repeated=True",
-            ) from error
+            ) from None  # The text has its traceback already, and those of its causes.
 
 
 def _takes_three(fn: BatchFunction) -> bool:
