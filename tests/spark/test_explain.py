@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +20,12 @@ AGAIN = "start it again: it continues after the last checkpoint"
 
 @pytest.fixture(autouse=True)
 def _nothing_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process may have had Spark tell of errors, in a file that hints name."""
+    """Other tests of this process may have had Spark tell of errors, in a file that hints name.
+
+    Nor does it matter here whether they have started Spark.
+    """
     monkeypatch.setattr("holdfast.spark.explain.told_elsewhere", lambda: None)
+    monkeypatch.setattr("holdfast.spark.explain._spark_has_stopped", lambda: False)
 
 
 class Fails(hf.KeyedProcess):
@@ -118,3 +126,57 @@ Caused by: nothing of it
         "Encountered error while reading file in/x.parquet, because of java.lang.RuntimeException: "
         "in/x.parquet is not a Parquet file"
     )
+
+
+def test_spark_that_was_stopped_below_a_pipeline_is_the_cause_whatever_broke_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.spark.explain._spark_has_stopped", lambda: True)
+    failed = failure_of(
+        RuntimeError("Cannot invoke cleanupQueryJobs because dagScheduler() is null"), "orders", 4
+    )
+    assert failed.message == (
+        "pipeline 'orders' failed after epoch 4: Spark was stopped below it, so there may be no last "
+        "checkpoint"
+    )
+    assert failed.hint == f"stop a pipeline before spark.stop(); then {AGAIN}"
+    # Who stops Spark because of an error still wants to know of that.
+    failed = failure_of(reported(divide), "orders", 4)
+    assert "Fails.process raised ZeroDivisionError" in failed.message
+
+
+STOPPED = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import holdfast as hf
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = hf.configure(builder.config("spark.ui.showConsoleProgress", "false")).getOrCreate()
+source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+counts = hf.stream(source).key_by("value").aggregate(n=hf.count())
+folder = Path(sys.argv[1])
+query = counts.write_to(hf.sinks.noop()).start("below", folder / "ck", local_dir=folder / "local")
+while len(query.progress) < 2:
+    query.await_termination(0.01)
+spark.stop()
+query.await_termination()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_java")
+def test_a_session_that_is_stopped_below_a_pipeline(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED, str(tmp_path)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("holdfast.errors.ProcessingError: pipeline 'below' failed after epoch")
+    assert "Spark was stopped below it" in last
+    assert "stop a pipeline before spark.stop(); then start it again" in last

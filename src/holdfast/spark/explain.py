@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
 from holdfast.errors import WHAT_TO_DO, HoldfastError, InternalError, ProcessingError
 from holdfast.spark.quiet import told_elsewhere
 
-__all__ = ["failure_of", "unexpected"]
+__all__ = ["STOP_FIRST", "failure_of", "unexpected"]
 
+STOP_FIRST = "stop a pipeline before spark.stop()"
+"""What to do where Spark was stopped below a pipeline."""
 
 _AGAIN = "it continues after the last checkpoint"
 _CALL, _BECAUSE = "py4j.protocol.Py4JJavaError: ", "Caused by: "
@@ -19,12 +24,32 @@ def failure_of(error: BaseException, pipeline: str, epoch: int) -> ProcessingErr
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     when = f"after epoch {epoch}" if epoch >= 0 else "before its first epoch was done"
     cause, hint = _cause(lines)
+    # An error of the user's own is what ended it, whatever became of Spark afterwards.
+    if _place_of_own_words(lines) is None and _spark_has_stopped():
+        cause, hint = "Spark was stopped below it, so there may be no last checkpoint", STOP_FIRST
     failed = ProcessingError(
         f"pipeline {pipeline!r} failed {when}: {cause}", hint=_with_again(hint) + _more()
     )
     # Kept, but not shown: its text is hundreds of lines that say the same.
     failed.__context__, failed.__suppress_context__ = error, True
     return failed
+
+
+def _spark_has_stopped() -> bool:
+    """Whether somebody has stopped Spark, or is about to.
+
+    What breaks first then, and in which words, is chance: a null pointer, an RPC, a cancelled job.
+    """
+    context = SparkContext._active_spark_context
+    # It loses its JVM's part first, and is nobody's any more last of all.
+    in_jvm = None if context is None else context._jsc
+    if in_jvm is None:
+        return True
+    try:
+        return bool(in_jvm.sc().isStopped())
+    except Py4JError:
+        # The JVM itself is gone, and who did that is not known.
+        return False
 
 
 def _with_again(hint: str) -> str:
@@ -57,9 +82,9 @@ def _cause(lines: list[str]) -> tuple[str, str]:
 
     The line is the last of a Python traceback, if there is one.
     """
-    for index, line in enumerate(lines):
-        if line.startswith("holdfast.errors."):
-            return _own_words(lines[index:])
+    own = _place_of_own_words(lines)
+    if own is not None:
+        return _own_words(lines[own:])
     for index, line in enumerate(lines):
         if "Traceback (most recent call last)" in line:
             ends = (rest for rest in lines[index + 1 :] if not rest.startswith((" ", "\t")))
@@ -67,6 +92,11 @@ def _cause(lines: list[str]) -> tuple[str, str]:
             if (end := next(ends, "")) and not end.endswith("from the Python worker:"):
                 return _of_the_jvm(lines[index + 1 :]) or end.strip(), ""
     return lines[0].strip() if lines else "unknown", ""
+
+
+def _place_of_own_words(lines: list[str]) -> int | None:
+    places = (i for i, line in enumerate(lines) if line.startswith("holdfast.errors."))
+    return next(places, None)
 
 
 def _of_the_jvm(lines: list[str]) -> str | None:

@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.failpoints import failpoint
 from holdfast.spark.ending import LastEpochs, await_input
-from holdfast.spark.explain import failure_of, unexpected
+from holdfast.spark.explain import STOP_FIRST, failure_of, unexpected
 from holdfast.spark.fleeting import was_cancelled
 from holdfast.spark.following import FirstEpoch, Following
 from holdfast.spark.parts import QueryParts
@@ -217,7 +217,7 @@ class Running:
             if not self._spark_over.wait(_SOON_S):
                 raise ProcessingError(
                     f"Spark didn't end the query of pipeline {self.name!r}, so there may be no last checkpoint",
-                    hint="stop a pipeline before spark.stop(); if that was so, end the program and start it "
+                    hint=f"{STOP_FIRST}; if that was so, end the program and start it "
                     "again: it continues after the last checkpoint",
                 ) from error
         self.done.wait()
