@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import holdfast as hf
 from holdfast.spark.explain import failure_of
@@ -133,14 +134,17 @@ def test_spark_that_was_stopped_below_a_pipeline_is_the_cause_whatever_broke_fir
 ) -> None:
     monkeypatch.setattr("holdfast.spark.explain._spark_has_stopped", lambda: True)
     failed = failure_of(
-        RuntimeError("Cannot invoke cleanupQueryJobs because dagScheduler() is null"), "orders", 4
+        PySparkException("Cannot invoke cleanupQueryJobs because dagScheduler() is null"),
+        "orders",
+        4,
     )
     assert failed.message == (
         "pipeline 'orders' failed after epoch 4: Spark was stopped below it, so there may be no last "
-        "checkpoint"
+        "checkpoint (it met: Cannot invoke cleanupQueryJobs because dagScheduler() is null)"
     )
     assert failed.hint == f"stop a pipeline before spark.stop(); then {AGAIN}"
     # Who stops Spark because of an error still wants to know of that.
+    assert "ours" in failure_of(RuntimeError("ours"), "orders", 4).message
     failed = failure_of(reported(divide), "orders", 4)
     assert "Fails.process raised ZeroDivisionError" in failed.message
 

@@ -6,6 +6,7 @@ import itertools
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 
 from holdfast.errors import WHAT_TO_DO, HoldfastError, InternalError, ProcessingError
 from holdfast.spark.quiet import told_elsewhere
@@ -24,9 +25,12 @@ def failure_of(error: BaseException, pipeline: str, epoch: int) -> ProcessingErr
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     when = f"after epoch {epoch}" if epoch >= 0 else "before its first epoch was done"
     cause, hint = _cause(lines)
-    # An error of the user's own is what ended it, whatever became of Spark afterwards.
-    if _place_of_own_words(lines) is None and _spark_has_stopped():
-        cause, hint = "Spark was stopped below it, so there may be no last checkpoint", STOP_FIRST
+    # An error of the user's own is what ended it, whatever became of Spark afterwards; of others it can't
+    # be told, so they are said too.
+    of_spark = isinstance(error, PySparkException | Py4JError)
+    if of_spark and _place_of_own_words(lines) is None and _spark_has_stopped():
+        cause = f"Spark was stopped below it, so there may be no last checkpoint (it met: {cause})"
+        hint = STOP_FIRST
     failed = ProcessingError(
         f"pipeline {pipeline!r} failed {when}: {cause}", hint=_with_again(hint) + _more()
     )
