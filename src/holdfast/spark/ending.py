@@ -24,6 +24,7 @@ from holdfast.checkpoint.log import LogState
 from holdfast.errors import ConfigurationError, ProcessingError, StateLostError
 from holdfast.failpoints import failpoint
 from holdfast.operators.loop import LoopOperator
+from holdfast.spark.ahead import wait_while_ahead
 from holdfast.spark.flow.reading import without_rows
 from holdfast.spark.quiet import marked_epoch
 from holdfast.spark.scratch import renumbered
@@ -222,7 +223,7 @@ class LastEpochs:
         running, parts = self._running, self._parts
         if running.options.manual:
             running.requests.wait_for_step(lambda: running.ending)
-        running.wait_while_ahead()
+        wait_while_ahead(running)
         self._count += 1
         if self._count > _MOST_EPOCHS:
             raise ProcessingError(

@@ -24,6 +24,7 @@ from holdfast.errors import (
     StateLostError,
 )
 from holdfast.failpoints import failpoint
+from holdfast.spark.ahead import wait_while_ahead
 from holdfast.spark.ending import LastEpochs, await_input
 from holdfast.spark.explain import STOP_FIRST, failure_of, unexpected
 from holdfast.spark.fleeting import was_cancelled
@@ -171,7 +172,7 @@ class Running:
             return
         if self.options.manual:
             self.requests.wait_for_step(self._epochs_are_over)
-        self.wait_while_ahead()
+        wait_while_ahead(self)
         parts = self.parts
         try:
             with self.epoch_lock:
@@ -309,31 +310,6 @@ class Running:
         # A new query's first batch may come while the old query, which has ended, is still the one we know.
         while self._beginning or self.spark_query is None or self.spark_query.isActive:
             time.sleep(0.01)
-
-    def wait_while_ahead(self) -> None:
-        """Hold the next epoch while processing is too far ahead of the log."""
-        while not self.ending:
-            why = self._too_far_ahead()
-            if why is None:
-                break
-            if self.waiting is None:
-                logger.warning("pipeline %s waits: %s", self.name, why)
-            self.waiting = why
-            self.requests.ask_again(_RETRY_S if self.coordinator.last_error else 0.05)
-        self.waiting = None
-
-    def _too_far_ahead(self) -> str | None:
-        ahead = self.ledger.ahead()
-        failed = self.coordinator.last_error
-        because = f" (the last checkpoint failed: {failed})" if failed else ""
-        if ahead.unsaved_bytes > self.options.max_ahead_bytes:
-            return f"{ahead.unsaved_bytes} bytes are not in a checkpoint yet{because}"
-        if ahead.numbers >= EPOCHS_PER_ENTRY:
-            return f"{ahead.numbers} epochs have begun since the last checkpoint{because}"
-        age = 0.0 if ahead.oldest_ms is None else (self.parts.now_ms() - ahead.oldest_ms) / 1000
-        if age > self.options.max_ahead_s:
-            return f"the oldest epoch without a checkpoint is {age:.0f} s old{because}"
-        return None
 
     def _take_checkpoints(self) -> None:
         interval = self.options.checkpoint_interval_s

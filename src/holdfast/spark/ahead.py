@@ -1,0 +1,46 @@
+"""How far epochs may run ahead of the log: past that the next one waits, and says why."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY
+
+if TYPE_CHECKING:
+    from holdfast.spark.running import Running
+
+__all__ = ["wait_while_ahead"]
+
+logger = logging.getLogger("holdfast.query")
+
+_LOOK_S = 0.05
+_RETRY_S = 1.0
+
+
+def wait_while_ahead(running: Running) -> None:
+    """Hold the next epoch while processing is too far ahead of the log."""
+    while not running.ending:
+        why = _too_far_ahead(running)
+        if why is None:
+            break
+        if running.waiting is None:
+            logger.warning("pipeline %s waits: %s", running.name, why)
+        running.waiting = why
+        running.requests.ask_again(_RETRY_S if running.coordinator.last_error else _LOOK_S)
+    running.waiting = None
+
+
+def _too_far_ahead(running: Running) -> str | None:
+    ahead, options = running.ledger.ahead(), running.options
+    failed = running.coordinator.last_error
+    because = f" (the last checkpoint failed: {failed})" if failed else ""
+    if ahead.unsaved_bytes > options.max_ahead_bytes:
+        return f"{ahead.unsaved_bytes} bytes are not in a checkpoint yet{because}"
+    if ahead.numbers >= EPOCHS_PER_ENTRY:
+        return f"{ahead.numbers} epochs have begun since the last checkpoint{because}"
+    now_ms = running.parts.now_ms()
+    age = 0.0 if ahead.oldest_ms is None else (now_ms - ahead.oldest_ms) / 1000
+    if age > options.max_ahead_s:
+        return f"the oldest epoch without a checkpoint is {age:.0f} s old{because}"
+    return None
