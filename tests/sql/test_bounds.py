@@ -31,6 +31,7 @@ def tables(source: EpochSource) -> dict[str, hf.Stream]:
     fives = rows.key_by("k").window(hf.tumbling("5 s")).aggregate(n=hf.count())
     hops = rows.key_by("k").window(hf.sliding("10 s", "4 s", offset="1 s")).aggregate(n=hf.count())
     gaps = rows.key_by("k").window(hf.session("2 s")).aggregate(n=hf.count())
+    wider = rows.key_by("k").window(hf.session("3 s")).aggregate(n=hf.count())
     start, end = F.col("window_start"), F.col("window_end")
     return {
         "raw": rows,
@@ -48,6 +49,7 @@ def tables(source: EpochSource) -> dict[str, hf.Stream]:
         "hopped": hops.filter("n > 0"),
         "unlike": tens.union(fives),
         "gaps": gaps.filter("n > 0"),
+        "wider": wider.filter("n > 0"),
         "anew": tens.with_column("window_start", F.expr("window_end - INTERVAL 10 SECONDS")),
         "moved": tens.with_column("window_end", F.expr("window_end + INTERVAL 5 SECONDS")),
         "first": tens.key_by("k", "window_start", "window_end").drop_duplicates().filter("n > 0"),
@@ -90,6 +92,14 @@ JOINED = (
     " FROM kept x JOIN hopped y ON x.k = y.k AND y.window_end BETWEEN x.window_end - INTERVAL '3' SECOND"
     " AND x.window_end GROUP BY x.window_start, x.window_end, y.window_end"
 )
+NEXT = (
+    "SELECT x.k, x.window_end AS e, x.n, coalesce(y.n, 0) AS next FROM kept x {} kept y ON x.k = y.k AND"
+    " x.window_end = y.window_start"
+)
+BEGUN = (
+    "SELECT gaps.k, gaps.window_end AS one, wider.window_end AS other, wider.n FROM gaps JOIN wider"
+    " ON gaps.k = wider.k AND gaps.window_start = wider.window_start"
+)
 
 CASES = {
     "filtered": Case(BOTH.format("kept")),
@@ -123,7 +133,13 @@ CASES = {
         " INTERVAL '20' SECOND) WHERE window_start <= a) GROUP BY window_start",
         "SELECT w.start, sum(n) AS n FROM (SELECT *, window(a, '20 seconds') AS w FROM renamed) GROUP BY 1",
     ),
+    "next_window": Case(NEXT.format("JOIN")),
+    "next_window_or_none": Case(NEXT.format("LEFT JOIN")),
+    "window_before": Case("SELECT x.k, x.window_end AS e, y.n FROM kept x JOIN kept y ON x.k = y.k AND"
+                          " x.window_start = y.window_end"),
     # What the hints of refusals say.
+    "hint_begun_together": Case(BEGUN + " AND wider.window_end BETWEEN gaps.window_end - INTERVAL '1' HOUR"
+                                " AND gaps.window_end + INTERVAL '1' HOUR", BEGUN),
     "hint_unlike": Case(BOTH.format("unlike") + ", " + TICK.format("unlike.window_end"), BOTH.format("unlike")),
     "hint_sessions": Case(BOTH.format("gaps") + ", " + TICK.format("gaps.window_end"), BOTH.format("gaps")),
     "hint_distinct": Case(START.format("first") + ", " + TICK.format("first.window_end"), START.format("first")),
@@ -215,6 +231,7 @@ def views(spark: SparkSession, source: EpochSource) -> None:
         "hopped": counted(F.window("ts", "10 seconds", "4 seconds", "1 seconds")),
         "unlike": tens.union(fives),
         "gaps": counted(F.session_window("ts", "2 seconds")),
+        "wider": counted(F.session_window("ts", "3 seconds")),
         "anew": tens,
         "spread": rows.withColumn("w", F.window("ts", "10 seconds")).selectExpr(
             "*", "w.start AS window_start", "w.end AS window_end"

@@ -24,6 +24,7 @@ NUMBERED = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM 
 RUNNING = "(SELECT k, count(*) AS n FROM a GROUP BY k)"
 
 COUNTED = f"(SELECT k, window_start, window_end, count(*) AS n FROM {TUMBLE} GROUP BY 1, 2, 3)"
+LONGER = COUNTED.replace("INTERVAL '1' SECOND", "INTERVAL '3' SECOND")
 SESSIONS = (
     "(SELECT k, window_start, window_end, count(*) AS n FROM SESSION(TABLE a PARTITION BY k,"
     " DESCRIPTOR(ts), INTERVAL '1' SECOND) GROUP BY k, window_start, window_end)"
@@ -137,8 +138,20 @@ REFUSED = [
     ("SELECT FROM WHERE", "can't be read"),
     (f"SELECT a.k FROM a JOIN b ON {NEAR}", "a join without equal columns"),
     ("SELECT a.k FROM a JOIN b ON a.k = b.k", "a join without a time bound.*b.ts BETWEEN a.ts - INTERVAL 'x' SECOND"),
-    (f"SELECT x.k FROM {SESSIONS} x JOIN {SESSIONS} y ON x.k = y.k AND x.window_start = y.window_start",
+    (f"SELECT x.k FROM {COUNTED} x JOIN {COUNTED} y ON x.k = y.k",
      "a join without a time bound .*results of the same window add: AND y.window_end = x.window_end"),
+    (f"SELECT x.k FROM {SESSIONS} x JOIN {SESSIONS} y ON x.k = y.k", "a join without a time bound .*say how far apart"),
+    (f"SELECT x.k FROM {SESSIONS} x JOIN {SESSIONS} y ON x.k = y.k AND x.window_start = y.window_start",
+     "a join without a time bound .*say how far apart .*: AND y.window_end BETWEEN x.window_end - INTERVAL 'x' SECOND"),
+    (f"SELECT x.k FROM {SESSIONS} x JOIN {SESSIONS} y USING (k, window_start)", "a join without a time bound .*say how far apart"),
+    (f"SELECT x.k FROM {COUNTED} x JOIN {COUNTED} y ON x.k = y.k AND x.window_start < y.window_start",
+     "a join without a time bound .*say how far apart"),
+    (f"SELECT x.k FROM {COUNTED} x JOIN {COUNTED} y ON x.k = y.k AND x.window_start + INTERVAL '1' SECOND = y.window_start",
+     "a join without a time bound .*say how far apart"),
+    (f"SELECT x.k FROM {COUNTED} x JOIN {COUNTED} y ON x.k = y.k AND x.window_end < y.window_end",
+     "a join without a second time bound .*say how far apart"),
+    (f"SELECT x.k FROM {COUNTED} x JOIN {LONGER} y ON x.k = y.k",
+     "a join without a time bound .*say how far apart"),
     (f"SELECT x.k FROM (SELECT k, window_start FROM {COUNTED}) x JOIN {COUNTED} y USING (window_start)",
      "the left side of the join has no watermark.*select window_end in the subquery, too"),
     ("SELECT a.k FROM a, b", "a join without a time bound .*have equal columns, such as AND a.k = b.k"),
@@ -379,13 +392,20 @@ def test_the_start_of_a_window_is_enough_to_number_its_rows(streams: dict[str, h
     assert (top.output, top.until) == ("append", "window_end")
 
 
-def test_windows_that_begin_together_are_a_bound_of_a_join(streams: dict[str, hf.Stream]) -> None:
-    longer = COUNTED.replace("INTERVAL '1' SECOND", "INTERVAL '3' SECOND")
-    for left, right, bounds in [(COUNTED, COUNTED, (0, 0)), (COUNTED, longer, (2000, 2000))]:
-        on = "x.k = y.k AND x.window_start = y.window_start"
-        joined = last_operator(f"SELECT x.k FROM {left} x JOIN {right} y ON {on}", streams)
-        assert isinstance(joined, JoinedStream)
-        assert joined.bounds_ms == bounds
+@pytest.mark.parametrize(("left", "right", "ours", "theirs", "bound"), [
+    (COUNTED, COUNTED, "window_start", "window_start", 0),
+    (COUNTED, LONGER, "window_start", "window_start", 2000),
+    (COUNTED, LONGER, "window_end", "window_start", 3000),
+    (COUNTED, LONGER, "window_start", "window_end", -1000),
+    (COUNTED, SESSIONS, "window_start", "window_end", -1000),
+])  # fmt: skip
+def test_windows_with_an_equal_bound_are_a_bound_of_a_join(
+    streams: dict[str, hf.Stream], left: str, right: str, ours: str, theirs: str, bound: int
+) -> None:
+    on = f"x.k = y.k AND x.{ours} = y.{theirs}"
+    joined = last_operator(f"SELECT x.k FROM {left} x LEFT JOIN {right} y ON {on}", streams)
+    assert isinstance(joined, JoinedStream)
+    assert joined.bounds_ms == (bound, bound)
 
 
 @pytest.mark.parametrize(("on", "bounds", "columns"), [

@@ -49,6 +49,19 @@ class Sides:
         """The sides whose columns an expression over both uses."""
         return {column.name[0] for column in columns_in(node)}
 
+    def bounds_in(self, node: exp.Expr) -> set[str]:
+        """The sides of which an expression has bounds of windows."""
+        known = {"l": self.left.windows, "r": self.right.windows}
+        return {
+            side
+            for side, windows in known.items()
+            if windows is not None
+            and any(
+                each.name[0] == side and each.name[1:] in windows.bounds
+                for each in columns_in(node)
+            )
+        }
+
     def own(self, node: exp.Expr) -> exp.Expr:
         """An expression over one side's columns, as they are called there."""
         copy: exp.Expr = exp.Paren(this=node.copy())
@@ -92,11 +105,14 @@ class Conditions:
     of_right: list[exp.Expr] = field(default_factory=list)
     behind: list[exp.Expr] = field(default_factory=list)
     """As they were written."""
+    bounds_of_both: bool = False
+    """Whether a condition says how the windows of both sides lie to each other."""
 
     def add(self, condition: exp.Expr) -> None:
         """Find out what a condition is good for."""
         check_scalar(condition, "ON")
         node = resolved(condition, self.sides.both)
+        self.bounds_of_both |= self.sides.bounds_in(node) == {"l", "r"}
         while isinstance(node, exp.Paren):
             node = node.this
         if isinstance(node, _COMPARISONS) and (
@@ -122,6 +138,7 @@ class Conditions:
         """Add a column of USING: what it is called on both sides."""
         left, right = (exp.column(exp.to_identifier(name)) for name in (f"l{ours}", f"r{theirs}"))
         node = exp.EQ(this=left, expression=right)
+        self.bounds_of_both |= self.sides.bounds_in(node) == {"l", "r"}
         if not self._is_bound(node, node):
             self._is_key(node)
 
@@ -133,11 +150,11 @@ class Conditions:
         left, right = pair if sides[0] == {"l"} else pair[::-1]
         ours, theirs = self.sides.own(left), self.sides.own(right)
         self.keys.append((ours, theirs))
-        self._use_starts(ours, theirs)
+        self._use_windows(ours, theirs)
         return True
 
-    def _use_starts(self, ours: exp.Expr, theirs: exp.Expr) -> None:
-        """Windows that begin together end as far apart as their lengths say: that is a bound."""
+    def _use_windows(self, ours: exp.Expr, theirs: exp.Expr) -> None:
+        """Windows of which bounds are equal end as far apart as their lengths say: that is a bound."""
         left, right = self.sides.left, self.sides.right
         lengths = _length_from(left, ours), _length_from(right, theirs)
         if lengths[0] is None or lengths[1] is None:
@@ -215,7 +232,7 @@ class Conditions:
         _check_zones(left, right)
         if self.lower is None or self.upper is None:
             missing = "time bound" if self.lower is self.upper else "second time bound"
-            hint = _how_to_bound(left, right)
+            hint = _how_to_bound(left, right, same_windows=not self.bounds_of_both)
             if not self.keys and not self.same_time:
                 hint += "; and rows that belong together have equal columns, such as AND a.k = b.k"
             refuse(f"a join without a {missing}", hint)
@@ -240,10 +257,10 @@ def _check_zones(left: Relation, right: Relation) -> None:
         )
 
 
-def _how_to_bound(left: Relation, right: Relation) -> str:
+def _how_to_bound(left: Relation, right: Relation, same_windows: bool) -> str:
     """Without a length that could be taken over: only who knows the rows knows which is right."""
     ours, theirs = left.spoken_time, right.spoken_time
-    if all(r.windows is not None and r.time in r.windows.ends for r in (left, right)):
+    if same_windows and _are_alike(left, right):
         return f"to pair results of the same window add: AND {theirs} = {ours}"
     return (
         f"say how far apart in time rows that belong together can be, as in: AND {theirs} BETWEEN "
@@ -252,10 +269,19 @@ def _how_to_bound(left: Relation, right: Relation) -> str:
     )
 
 
+def _are_alike(left: Relation, right: Relation) -> bool:
+    """Whether the rows of both sides are results of windows that are the same if their ends are."""
+    ours, theirs = left.windows, right.windows
+    if ours is None or theirs is None or ours.size_ms is None:
+        return False
+    return ours.spec == theirs.spec and left.time in ours.ends and right.time in theirs.ends
+
+
 def _length_from(relation: Relation, node: exp.Expr) -> int | None:
-    """How long windows are whose start a column is and whose end is the time of the rows."""
+    """How far it is from a bound of windows to their end, which is the time of the rows."""
     windows = relation.windows
-    if windows is None or relation.time not in windows.ends:
+    if windows is None or relation.time not in windows.ends or not isinstance(node, exp.Column):
         return None
-    is_start = isinstance(node, exp.Column) and node.name in windows.starts
-    return windows.size_ms if is_start else None
+    if node.name in windows.ends:
+        return 0
+    return windows.size_ms if node.name in windows.starts else None
