@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
@@ -258,6 +260,54 @@ def test_it_is_refused(streams: dict[str, hf.Stream], statement: str, words: str
     with pytest.raises(hf.InputError, match=words) as caught:
         sql(statement, **streams)
     assert str(caught.value).startswith("SQL: ")
+
+
+def without_names(statement: str) -> str:
+    """The statement without AS in its SELECT."""
+    made, depth = "", 0
+    parts = iter(re.split(r"([()]| FROM | AS \w+)", statement))
+    for part in parts:
+        depth += {"(": 1, ")": -1}.get(part, 0)
+        if depth == 0 and part == " FROM ":
+            return made + part + "".join(parts)
+        made += "" if depth == 0 and part.startswith(" AS ") else part
+    return made
+
+
+# Two of these are about the names themselves.
+UNNAMED = [
+    (bare, words)
+    for statement, words in REFUSED
+    if statement.startswith("SELECT") and " is called " not in words and " are called " not in words
+    if (bare := without_names(statement)) != statement
+]
+
+
+@pytest.mark.parametrize(("statement", "words"), UNNAMED, ids=[text for text, _ in UNNAMED])
+def test_it_is_refused_by_the_same_words_without_names(
+    streams: dict[str, hf.Stream], statement: str, words: str
+) -> None:
+    """A name would not help: who gave one would be refused once more."""
+    test_it_is_refused(streams, statement, words)
+
+
+def test_what_can_be_done_needs_a_name(streams: dict[str, hf.Stream]) -> None:
+    numbered = "SELECT k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) FROM a"
+    with pytest.raises(
+        hf.InputError, match=r"without a bound, .*select it AS rn, and say WHERE rn <= n"
+    ):
+        sql(numbered, **streams)
+    for statement in (
+        "SELECT k + 1, count(*), v FROM a GROUP BY 1, 3",
+        "SELECT k + 1, v + 2 FROM a UNION ALL SELECT k, v FROM b",
+        "SELECT k AS j, v FROM b UNION ALL SELECT k + 1, v + 2 FROM a",
+        "WITH t AS (SELECT k + 1 FROM a) SELECT * FROM t",
+        "SELECT DISTINCT k + 1, k + 1 FROM a",
+    ):
+        with pytest.raises(hf.InputError, match=r"k \+ 1 has no name.*k \+ 1 AS some_name"):
+            sql(statement, **streams)
+    with pytest.raises(hf.InputError, match=r"ROW_NUMBER\(\) OVER .* has no name"):
+        sql(f"SELECT * FROM ({numbered}) WHERE k < 3", **streams)
 
 
 AGGREGATES = [

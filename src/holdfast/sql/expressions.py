@@ -88,13 +88,11 @@ def scalar(node: exp.Expr, relation: Relation, where: str) -> str:
     return text_of(resolved(node, relation))
 
 
-def output_name(node: exp.Expr, text: str) -> str:
-    """The name of a column in the result."""
+def output_name(node: exp.Expr) -> str | None:
+    """The name of a column in the result; None if it has none."""
     if isinstance(node, exp.Alias):
         return str(node.alias)
-    if isinstance(node, exp.Column | exp.Dot):
-        return str(node.name)
-    raise InputError(f"SQL: {text} has no name", hint=f"give the column one: {text} AS some_name")
+    return str(node.name) if isinstance(node, exp.Column | exp.Dot) else None
 
 
 def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:

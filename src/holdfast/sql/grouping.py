@@ -50,6 +50,8 @@ class Item:
     name: str
     node: exp.Expr
     table: str | None = None
+    unnamed: str | None = None
+    """How it is written, if no name was given to it."""
 
 
 def groups_rows(select: exp.Select) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,8 @@ class Relation:
     windows: Windows | None = None
     cut: Cut | None = None
     rank: Rank | None = None
+    unnamed: Mapping[str, str] = field(default_factory=dict)
+    """Columns that no name was given to, and how they are written."""
 
     @property
     def time(self) -> str | None:
@@ -94,6 +96,7 @@ class Relation:
 
     def called(self, alias: str | None, columns: Sequence[str] = ()) -> Relation:
         """The same rows under another name."""
+        self.check_named()
         if columns and len(columns) != len(self.names):
             raise InputError(
                 f"SQL: {alias!r} names {len(columns)} columns, there are {len(self.names)}"
@@ -101,6 +104,13 @@ class Relation:
         names = columns or [known.name for known in self.names]
         pairs = zip(self.names, names, strict=True)
         return replace(self, names=tuple(Known(alias, name, known.column) for known, name in pairs))
+
+    def check_named(self) -> None:
+        """Raise for a column without a name: behind all that names would not help."""
+        for text in self.unnamed.values():
+            raise InputError(
+                f"SQL: {text} has no name", hint=f"give the column one: {text} AS some_name"
+            )
 
     def find(self, parts: Sequence[str]) -> tuple[Known, Sequence[str]]:
         """The column that ``a.b.c`` names, and the fields in it."""
@@ -142,9 +152,12 @@ def free_name(wanted: str, taken: Sequence[str] | set[str]) -> str:
 def must_append(relation: Relation, what: str) -> None:
     """Raise for rows that take the place of others: counted again they would be wrong."""
     if relation.rank is not None:
+        name = relation.spoken_rank
         refuse(
             f"ROW_NUMBER() without a bound, in {what},",
-            f"say WHERE {relation.spoken_rank} <= n around it",
+            "select it AS rn, and say WHERE rn <= n around it"
+            if name in relation.unnamed
+            else f"say WHERE {name} <= n around it",
         )
     if relation.changes != "append":
         why = "a GROUP BY without a window" if relation.changes == "update" else "a top-n"

@@ -28,6 +28,7 @@ from holdfast.sql.relation import (
     Known,
     Relation,
     filtered,
+    free_name,
     must_append,
     projected,
     table,
@@ -60,6 +61,7 @@ def run(statement: str, tables: Mapping[str, Rows]) -> Stream | ResultStream:
         must_append(relation, "a statement")
     # Behind what is refused by name, which says more.
     check_reading(statement, tree, relation.stream.df.sparkSession)
+    relation.check_named()
     branch = relation.stream.branches[0]
     whole = len(relation.stream.branches) == 1 and not branch.steps
     if whole and isinstance(branch.origin, Output) and not branch.origin.name:
@@ -137,7 +139,13 @@ def _union(node: exp.Union, tables: Tables) -> Relation:
     if _time(ours) != _time(theirs):
         # Rows of which some don't say when they happened have no time.
         ours, theirs = _without_time(ours), _without_time(theirs)
-    return Relation(ours.union(theirs), left.names, left.changes, _windows_of_both(left, right))
+    return Relation(
+        ours.union(theirs),
+        left.names,
+        left.changes,
+        _windows_of_both(left, right),
+        unnamed={**left.unnamed, **right.unnamed},
+    )
 
 
 def _windows_of_both(left: Relation, right: Relation) -> Windows | None:
@@ -175,9 +183,11 @@ def _select(select: exp.Select, tables: Tables) -> Relation:
     if any(is_row_number(item.node) for item in items):
         if distinct is not None:
             refuse("DISTINCT with ROW_NUMBER()", "use a subquery")
-        return ranked(relation, items, _windows(relation, items))
-    made = _selected(relation, items)
-    return made if distinct is None else _distinct(made, distinct)
+        made = ranked(relation, items, _windows(relation, items))
+    else:
+        made = _selected(relation, items)
+        made = made if distinct is None else _distinct(made, distinct)
+    return replace(made, unnamed={each.name: each.unnamed for each in items if each.unnamed})
 
 
 def _filtered_rows(select: exp.Select, tables: Tables) -> Relation:
@@ -289,7 +299,9 @@ def _items(select: exp.Select, relation: Relation) -> list[Item]:
         table = node.table if isinstance(node, exp.Column) and node.table else None
         while isinstance(value, exp.Paren):
             value = value.this
-        items.append(Item(output_name(node, text_of(node)), resolved(value, relation), table))
+        name, found = output_name(node), resolved(value, relation)
+        unnamed = text_of(node) if name is None else None
+        items.append(Item(name or "", found, table, unnamed))
     return _unlike(items)
 
 
@@ -334,6 +346,8 @@ def _unlike(items: list[Item]) -> list[Item]:
     taken: set[str] = set()
     for item in items:
         name = item.name
+        if item.unnamed is not None:  # Only messages have it: without a name nothing comes out.
+            name = free_name(item.unnamed, {*taken, *(each.name for each in items)})
         if name.lower() in taken and item.table is not None:
             name = f"{item.table}_{item.name}"
         if name.lower() in taken:
