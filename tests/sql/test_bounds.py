@@ -100,6 +100,11 @@ BEGUN = (
     "SELECT gaps.k, gaps.window_end AS one, wider.window_end AS other, wider.n FROM gaps JOIN wider"
     " ON gaps.k = wider.k AND gaps.window_start = wider.window_start"
 )
+MINUTE = "SELECT {0} AS m, sum(n) AS n FROM {1} GROUP BY {0}"
+MINUTE_OF_SPREAD = (
+    "SELECT date_trunc('minute', window_start) AS m, sum(v) AS n FROM spread"
+    " GROUP BY date_trunc('minute', window_start), window_start"
+)
 
 CASES = {
     "filtered": Case(BOTH.format("kept")),
@@ -144,6 +149,13 @@ CASES = {
     "hint_sessions": Case(BOTH.format("gaps") + ", " + TICK.format("gaps.window_end"), BOTH.format("gaps")),
     "hint_distinct": Case(START.format("first") + ", " + TICK.format("first.window_end"), START.format("first")),
     "hint_stepped": Case(END.format("stepped") + ", " + TICK.format("stepped.window_end"), END.format("stepped")),
+    "hint_minute": Case(MINUTE.format("date_trunc('minute', window_start)", "gaps") + ", gaps.window_end, "
+                        + TICK.format("gaps.window_end"),
+                        MINUTE.format("date_trunc('minute', window_start)", "gaps") + ", window_end"),
+    "hint_minute_of_spread": Case(MINUTE_OF_SPREAD, MINUTE_OF_SPREAD),
+    "hint_distinct_rows": Case("SELECT DISTINCT window_start, window_end FROM kept"),
+    "hint_distinct_spread": Case("SELECT window_start FROM spread GROUP BY window_start",
+                                 "SELECT DISTINCT window_start FROM spread"),
     "hint_joined": Case(JOINED + ", " + TICK.format("x.window_end"), JOINED),
 }  # fmt: skip
 
@@ -244,6 +256,15 @@ def views(spark: SparkSession, source: EpochSource) -> None:
 
 ADDED = r"add TUMBLE\((\w+\.)?window_end, INTERVAL '1' SECOND\) to GROUP BY: groups stay the same"
 BESIDE = r"add (\w+\.)?window_end and TUMBLE\((\w+\.)?window_end, INTERVAL '1' SECOND\) to GROUP BY"
+MADE = [
+    "date_trunc('minute', window_start)",
+    "CAST(window_start AS timestamp)",
+    "coalesce(window_start, window_end)",
+    "if(true, window_start, window_end)",
+    "struct(window_start).window_start",
+    "date_trunc('minute', window_end)",
+]
+FOR_EVER = ".*For a running aggregate, .*select the expression under a name in a subquery"
 JOIN = "kept x JOIN hopped y ON x.k = y.k AND x.window_end = y.window_end"
 REFUSED = [
     (START.format("endless"), "GROUP BY window_start, .*select window_end"),
@@ -278,6 +299,32 @@ REFUSED = [
     (TOP.format("window_start", "(SELECT k, window_start, n FROM kept)"), "select window_end in the subquery"),
     (TOP.format("window_end", "(SELECT k, v AS n, window_end FROM TUMBLE(TABLE raw, DESCRIPTOR(ts),"
                 " INTERVAL '1' SECOND))"), "the column with the time"),
+    *((MINUTE.format(text, "kept"), f"which is made of a bound of windows.*{BESIDE}: .*{FOR_EVER}") for text in MADE),
+    (MINUTE.format("date_trunc('minute', window_start)", "gaps"), BESIDE + FOR_EVER),
+    (MINUTE.format("CAST(window_end AS string)", "unlike") + ", window_end", "GROUP BY CAST.* " + ADDED),
+    (MINUTE.format("date_trunc('minute', window_start)", "endless"),
+     "select window_end in the subquery, too, and group by it besides, and if" + FOR_EVER),
+    ("SELECT date_trunc('minute', window_start) AS m, sum(v) AS n FROM spread GROUP BY 1",
+     r"add spread.window_start to GROUP BY: there is a result for each window" + FOR_EVER),
+    ("SELECT date_trunc('minute', a) AS m, sum(n) AS n FROM spread_on GROUP BY 1", "in the SELECT that has the windows" + FOR_EVER),
+    ("SELECT date_trunc('minute', y.window_end) AS m, count(*) AS n FROM raw x JOIN kept y ON x.k = y.k AND"
+     " y.window_end BETWEEN x.ts AND x.ts + INTERVAL '10' SECOND GROUP BY 1", r"TUMBLE\(x.ts, INTERVAL '1' HOUR\)" + FOR_EVER),
+    *((f"SELECT date_trunc('minute', window_start) AS m, sum(v) AS n FROM TUMBLE(TABLE raw, DESCRIPTOR(ts),"
+       f" INTERVAL '1' SECOND) GROUP BY {keys}", "group by window_start in its place") for keys in ("1", "1, window_start")),
+    ("SELECT DISTINCT window_start FROM kept",
+     "DISTINCT of `window_start`, a bound .*add kept.window_end to SELECT: rows stay the same"),
+    ("SELECT DISTINCT k, window_start FROM gaps", "add gaps.window_end to SELECT: there is a row for each end"),
+    ("SELECT DISTINCT date_trunc('minute', window_start) AS m FROM kept",
+     "add kept.window_end to SELECT: there is a row for each end .*SELECT DISTINCT of that"),
+    ("SELECT DISTINCT window_start FROM endless", "select window_end in the subquery, too, and here, and if"),
+    ("SELECT DISTINCT window_start FROM spread", "say GROUP BY in place of DISTINCT"),
+    ("SELECT DISTINCT k, window_end FROM HOP(TABLE raw, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '2' SECOND)",
+     "say GROUP BY in place of DISTINCT"),
+    ("SELECT DISTINCT window_start + INTERVAL '1' SECOND AS m FROM spread", "add spread.ts to SELECT: there is a row for each time"),
+    ("SELECT DISTINCT y.window_end FROM raw x JOIN kept y ON x.k = y.k AND y.window_end BETWEEN x.ts AND x.ts"
+     " + INTERVAL '10' SECOND", "add x.ts to SELECT: there is a row for each time"),
+    ("SELECT DISTINCT TUMBLE_START(ts, INTERVAL '1' SECOND) AS w, count(*) AS n FROM raw GROUP BY k,"
+     " TUMBLE(ts, INTERVAL '1' SECOND)", r"add the end of the windows \(.*TUMBLE_END"),
 ]  # fmt: skip
 
 
@@ -292,6 +339,42 @@ def test_bounds_that_tell_no_windows_are_refused(
 ) -> None:
     with pytest.raises(hf.InputError, match=words):
         made_of(statement, streams)
+
+
+@pytest.mark.parametrize(("statement", "kind", "ends"), [
+    ("SELECT m, sum(n) AS n FROM (SELECT date_trunc('minute', window_start) AS m, n FROM kept) GROUP BY m",
+     "update", False),
+    ("SELECT DISTINCT m FROM (SELECT date_trunc('minute', window_start) AS m FROM kept)", "append", False),
+    (MINUTE.format("date_trunc('minute', ts)", "(SELECT ts, v AS n FROM raw)"), "update", False),
+    ("SELECT DISTINCT date_trunc('minute', window_start) AS m, window_end FROM kept", "append", True),
+    ("SELECT DISTINCT k, window_start, window_end FROM gaps", "append", True),
+    ("SELECT DISTINCT window_start, ts FROM spread", "append", True),
+    ("SELECT DISTINCT y.window_end, x.ts FROM raw x JOIN kept y ON x.k = y.k AND y.window_end BETWEEN x.ts"
+     " AND x.ts + INTERVAL '10' SECOND", "append", True),
+    ("SELECT DISTINCT n, k FROM kept", "append", False),
+])  # fmt: skip
+def test_what_is_kept_for_ever_is_asked_for(
+    streams: dict[str, hf.Stream], statement: str, kind: str, ends: bool
+) -> None:
+    """And what hints of refusals say can be followed."""
+    made = made_of(statement, streams)
+    assert isinstance(made, hf.ResultStream)
+    assert (made.changes.kind, made.plan().operator.has_expiry) == (kind, ends)
+
+
+@pytest.mark.parametrize("statement", [
+    "SELECT window_end FROM HOP(TABLE raw, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '2' SECOND) GROUP BY k, window_end",
+    "SELECT date_trunc('minute', window_start) AS m, sum(v) AS n FROM TUMBLE(TABLE raw, DESCRIPTOR(ts),"
+    " INTERVAL '1' SECOND) GROUP BY window_start",
+    "SELECT date_trunc('minute', window_start) AS m, sum(n) AS n FROM kept GROUP BY 1, window_end",
+    "SELECT date_trunc('minute', window_start) AS m, sum(n) AS n FROM kept GROUP BY 1, TUMBLE(window_end, INTERVAL '1' MINUTE)",
+])  # fmt: skip
+def test_expressions_over_bounds_go_with_windows(
+    streams: dict[str, hf.Stream], statement: str
+) -> None:
+    origin = made_of(statement, streams).rows.branches[0].origin
+    assert isinstance(origin, Output)
+    assert isinstance(origin.of, hf.WindowResultStream)
 
 
 def test_rows_of_windows_behind_steps_are_numbered_once(streams: dict[str, hf.Stream]) -> None:

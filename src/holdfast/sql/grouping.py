@@ -19,6 +19,7 @@ from holdfast.sql.aggregates import Inputs, aggregate_of, is_aggregate
 from holdfast.sql.bounds import Windows, cut_into
 from holdfast.sql.dialect import name_of, text_of
 from holdfast.sql.expressions import resolved, whole_number
+from holdfast.sql.forgetting import check_no_bound
 from holdfast.sql.refuse import check_arguments, check_scalar, check_ungrouped, refuse
 from holdfast.sql.relation import (
     Cut,
@@ -95,7 +96,6 @@ class _Grouping:
         # Everything from here on is over the columns of the stream.
         columns = [*relation.stream.df.columns, *_bounds(relation)]
         self.relation = replace(relation, names=tuple(Known(None, c, c) for c in columns))
-        self.time = relation.spoken_time
         self.inputs = Inputs(relation.time)
         self.keys: dict[str, str] = {}
         self.bounds: dict[str, str] = {}
@@ -114,7 +114,7 @@ class _Grouping:
         for node in nodes:
             if node not in bound:
                 if self.cut is None:
-                    self._check_no_bound(node, nodes)
+                    check_no_bound(node, nodes, relation)
                 self._key(node, items)
         self._check_cut(bound)
 
@@ -149,45 +149,6 @@ class _Grouping:
         self.bounds = columns
         return bound
 
-    def _check_no_bound(self, node: exp.Expr, nodes: list[exp.Expr]) -> None:
-        """Raise for a bound by which windows can't be told: groups would be kept for ever."""
-        mark, windows = self.relation.stream.watermark, self.relation.windows or Windows(None)
-        is_end = mark is not None and (mark.is_end or mark.column in windows.ends)
-        bounds = windows.bounds | ({mark.column} if mark is not None and is_end else set())
-        if text_of(node) not in map(quoted, bounds):
-            return
-        if mark is None:
-            hint = (
-                f"select {WINDOW_END} in the subquery, too, and if it has no GROUP BY the column "
-                "with the time, in UNION ALL as the same column of both sides: else nobody knows when "
-                "a window is complete. The results of a FULL JOIN have no time"
-            )
-        elif is_end:
-            hint = self._how_to_end(mark.column, windows, nodes)
-        elif node.name in windows.others:
-            hint = (
-                f"group by a window, too, as in GROUP BY ..., TUMBLE({self.time}, INTERVAL '1' HOUR): "
-                "there is a result for each of its windows then"
-            )
-        else:
-            hint = "say GROUP BY in the SELECT that has the windows in FROM"
-        refuse(f"GROUP BY {node.name}, which is a bound of windows, of these rows", hint)
-
-    def _how_to_end(self, end: str, windows: Windows, nodes: list[exp.Expr]) -> str:
-        """Rows that have the end of their windows: with it in GROUP BY, any window is a wider one."""
-        grouped = {text_of(node) for node in nodes}
-        # A step may have made the time anew: then it is no end of the windows that are known.
-        told = windows.telling if end in windows.ends else set()
-        call = f"TUMBLE({self.time}, INTERVAL '1' SECOND)"
-        if grouped & set(map(quoted, {*told, end})):
-            return (
-                f"add {call} to GROUP BY: groups stay the same, and it says when they are complete"
-            )
-        return (
-            f"add {self.time} and {call} to GROUP BY: there is a result for each end of a window then, "
-            "which says when it is complete"
-        )
-
     def _check_cut(self, bound: list[exp.Expr]) -> None:
         if self.cut is None:
             return
@@ -207,6 +168,12 @@ class _Grouping:
     def _key(self, node: exp.Expr, items: list[Item]) -> None:
         check_scalar(node, "GROUP BY")
         text = text_of(node)
+        if self.cut is not None and (bounds := bounds_in(node, self.relation)):
+            refuse(
+                f"{text} in GROUP BY, which is made of a bound of the windows in FROM",
+                f"group by {bounds[0]} in its place: SELECT may have any expression over that, and there "
+                "is a result for each window",
+            )
         if text in self.keys:
             return
         wanted = next((item.name for item in items if text_of(item.node) == text), "_key")

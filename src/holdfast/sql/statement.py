@@ -13,6 +13,7 @@ from holdfast.errors import InputError
 from holdfast.sql.bounds import Windows, of_both
 from holdfast.sql.dialect import WINDOW_TABLES, name_of, parse_statement, text_of
 from holdfast.sql.expressions import columns_in, conjuncts, output_name, resolved, scalar
+from holdfast.sql.forgetting import check_distinct
 from holdfast.sql.grouping import Item, group, groups_rows
 from holdfast.sql.joining import how_of, join
 from holdfast.sql.ranking import bounded, is_row_number, ranked
@@ -186,7 +187,11 @@ def _select(select: exp.Select, tables: Tables) -> Relation:
         made = ranked(relation, items, _windows(relation, items))
     else:
         made = _selected(relation, items)
-        made = made if distinct is None else _distinct(made, distinct)
+        if distinct is not None:
+            check_arguments(distinct, set())
+            must_append(made, "DISTINCT")
+            check_distinct([item.node for item in items], relation, grouped)
+            made = _distinct(made)
     return replace(made, unnamed={each.name: each.unnamed for each in items if each.unnamed})
 
 
@@ -387,8 +392,6 @@ def _windows(relation: Relation, items: list[Item]) -> Windows | None:
     return relation.windows.called(names)
 
 
-def _distinct(relation: Relation, clause: exp.Expr) -> Relation:
-    check_arguments(clause, set())
-    must_append(relation, "DISTINCT")
+def _distinct(relation: Relation) -> Relation:
     names = [known.column for known in relation.names]
     return replace(relation, stream=relation.stream.key_by(*names).drop_duplicates().rows)
