@@ -40,6 +40,8 @@ _OF_ONE: dict[str, Callable[[str], hf.Aggregate]] = {
 }
 # What takes a value by event time, and its name here.
 _BY_TIME = {"FIRST": "first", "LAST": "last", "FIRST_VALUE": "first", "LAST_VALUE": "last"}
+_BY_NAME = ("COUNT_IF", "MIN_BY", "MAX_BY", "FIRST", "LAST")
+_ALL_ROWS = "write a hf.BatchProcess"
 _SORTED = "write a hf.BatchProcess, or collect values with collect_list(x, limit)"
 _INSTEAD = {
     **dict.fromkeys(("MEDIAN", "MODE", "LISTAGG", "STRING_AGG"), _SORTED),
@@ -181,6 +183,8 @@ class _Call:
             make = hf.first if self.name == "MIN_BY" else hf.last
             return make(self.input(arguments[0]), by=self.input(arguments[1]))
         hint = _INSTEAD.get(self.name)
+        if hint is None and self.name in AGGREGATES and self.name not in {*_OF_ONE, *_BY_NAME}:
+            hint = _ALL_ROWS
         if self.name in _BY_TIME and len(arguments) == 2:
             hint = _with_nulls_said(self.name, arguments, self.condition)
         return refuse(f"the aggregate {text_of(self.node)}", hint)

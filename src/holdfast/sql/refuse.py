@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import NoReturn
 
@@ -45,6 +46,8 @@ GENERATORS = frozenset(_GENERATORS.split())
 _WINDOW_PARTS = {f"{name}_{part}" for name in WINDOW_TABLES for part in ("START", "END", "ROWTIME")}
 _SPARKS_WINDOWS = ("WINDOW", "SESSION_WINDOW", "WINDOW_TIME")
 _WINDOWS = {*WINDOW_TABLES, *_WINDOW_PARTS, "PROCTIME", "DESCRIPTOR"}
+
+_UNEVEN = re.compile("(month|quarter|year)s?\\b", re.IGNORECASE)
 
 EXPLODED = (
     "do it before, of the rows of FROM: hf.sql(..., t=t.transform(lambda df: df.selectExpr('*', "
@@ -166,6 +169,8 @@ def _instead_of_windows(name: str, arguments: list[exp.Expr]) -> str:
             "say GROUP BY TUMBLE(...), HOP(...) or SESSION(...), and in SELECT the end of the "
             "window - INTERVAL '1' MICROSECOND"
         )
+    if (hint := _unlike_ours(arguments)) is not None:
+        return hint
     time, *lengths = arguments or [exp.column("ts")]
     known = [_length(each) for each in lengths]
     words = [each for each in known if each is not None]
@@ -186,6 +191,23 @@ def _instead_of_windows(name: str, arguments: list[exp.Expr]) -> str:
         kind, times = "HOP", [slide, size, *offset]
     say = f"{kind}({', '.join([text_of(time), *times])})"
     return f"say GROUP BY {say}, and in SELECT {kind}_START and {kind}_END with the same arguments"
+
+
+def _unlike_ours(arguments: list[exp.Expr]) -> str | None:
+    """What to say for arguments that windows can't have here; None if they can."""
+    if any(isinstance(each, exp.Kwarg) for each in arguments):
+        return (
+            "say GROUP BY TUMBLE(time, size), HOP(time, slide, size) or SESSION(time, gap), with the column "
+            "of the watermark and each length as an INTERVAL; arguments have no names here"
+        )
+    if arguments and not isinstance(arguments[0], exp.Column):
+        return (
+            "windows are by the column of the watermark: compute what this is by in a step before, say "
+            "with_watermark(...) with that, and GROUP BY TUMBLE(...), HOP(...) or SESSION(...) by it"
+        )
+    if any(_UNEVEN.search(_length(each) or "") for each in arguments[1:]):
+        return "months and years differ in length: windows are of WEEK, DAY, HOUR, MINUTE or SECOND"
+    return None
 
 
 def _length(node: exp.Expr) -> str | None:

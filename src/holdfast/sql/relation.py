@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.changes import Kind
 from holdfast.errors import InputError
@@ -221,14 +221,20 @@ def _tried(stream: Stream, step: Callable[[DataFrame], DataFrame]) -> Stream:
         with told_by_us():
             if aggregates_rows(step(stream.df)):
                 # It is none of those that are known by name. Of results it would be of one epoch's.
-                refuse(
-                    "an aggregate of your own",
-                    "say count, sum, ... (see docs/sql.md), or write a hf.KeyedProcess",
-                )
+                _refuse_own()
             return stream.then(step)
     except PySparkException as error:
+        if error.getCondition() == "MISSING_GROUP_BY":  # The same beside other columns.
+            _refuse_own()
         words = str(error).strip().split("\n")[0].split("; line")[0]
         raise InputError(f"SQL: Spark can't read a part of the statement: {words}") from None
+
+
+def _refuse_own() -> NoReturn:
+    refuse(
+        "an aggregate of your own",
+        "say count, sum, ... (see docs/sql.md), or write a hf.KeyedProcess",
+    )
 
 
 def table(name: str, rows: Rows) -> Relation:

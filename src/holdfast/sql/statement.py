@@ -20,6 +20,7 @@ from holdfast.sql.ranking import bounded, is_row_number, ranked
 from holdfast.sql.reading import check_reading
 from holdfast.sql.refuse import (
     EXPLODED,
+    GENERATORS,
     check_arguments,
     check_scalar,
     check_windows,
@@ -251,7 +252,11 @@ def _source(node: exp.Expr, tables: Tables) -> Relation:
     if isinstance(node, exp.Lateral):
         refuse("LATERAL", EXPLODED)
     if not isinstance(node, exp.Table):
-        refuse(f"{type(node).__name__.upper()} in FROM", "select from a stream")
+        of_rows = isinstance(node, exp.Unnest)
+        refuse(
+            f"{type(node).__name__.upper()} in FROM",
+            EXPLODED if of_rows else "select from a stream",
+        )
     check_arguments(node, {"this", "alias", "joins"})
     if node.args.get("joins"):
         refuse("joins in parentheses", "use a subquery")
@@ -265,7 +270,8 @@ def _cut(call: exp.Anonymous, tables: Tables) -> Relation:
     if name_of(call) == "TABLE" and len(call.expressions) == 1:
         call = call.expressions[0]
     if name_of(call) not in WINDOW_TABLES:
-        refuse(f"the table function {text_of(call)}", "there are TUMBLE, HOP and SESSION")
+        hint = EXPLODED if name_of(call) in GENERATORS else "there are TUMBLE, HOP and SESSION"
+        refuse(f"the table function {text_of(call)}", hint)
     first = call.expressions[0] if call.expressions else None
     if isinstance(first, exp.Window) and isinstance(first.this, exp.Query):
         refuse(
