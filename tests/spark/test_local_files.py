@@ -147,8 +147,8 @@ def test_what_killed_starts_prepared_goes_and_what_a_start_prepares_now_stays(
     tmp_path: Path,
 ) -> None:
     files = files_in(tmp_path)
-    (files.root / "prepare-of-a-killed-start").mkdir(parents=True)
-    (files.root / "prepare-of-a-killed-start" / "0-0-x.run").touch()
+    (files.root / f"prepare-{0:032x}").mkdir(parents=True)
+    (files.root / f"prepare-{0:032x}" / "0-0-x.run").touch()
     other = files_in(tmp_path)
     prepared = other.prepare()
     files.open(0, files.prepare())
