@@ -469,6 +469,22 @@ def test_windows_with_an_equal_bound_are_a_bound_of_a_join(
     assert joined.bounds_ms == (bound, bound)
 
 
+def test_what_was_written_is_the_bound_of_a_join_whose_windows_follow_each_other(
+    streams: dict[str, hf.Stream],
+) -> None:
+    """Checkpoints of before know the join by that; and where nothing can follow there are no pairs."""
+    for shortest, longest in ((0, 5000), (0, 1000), (500, 600)):
+        on = (
+            "x.k = y.k AND x.window_end = y.window_start AND y.window_end BETWEEN x.window_end + INTERVAL "
+            f"'{shortest / 1000}' SECOND AND x.window_end + INTERVAL '{longest / 1000}' SECOND"
+        )
+        joined = last_operator(
+            f"SELECT x.k FROM {COUNTED} x LEFT JOIN {COUNTED} y ON {on}", streams
+        )
+        assert isinstance(joined, JoinedStream)
+        assert joined.bounds_ms == (shortest, longest)
+
+
 @pytest.mark.parametrize(("on", "bounds", "columns"), [
     (f"a JOIN b ON a.k = b.k AND ({NEAR})", (-1000, 0), None),
     ("a JOIN b USING (ts)", (0, 0), "ts k v s b_k b_v b_s"),

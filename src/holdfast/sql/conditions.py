@@ -105,6 +105,8 @@ class Conditions:
     of_right: list[exp.Expr] = field(default_factory=list)
     behind: list[exp.Expr] = field(default_factory=list)
     """As they were written."""
+    else_apart: int | None = None
+    """How far apart the times are by bounds of windows, should nothing else say it."""
     bounds_of_both: bool = False
     """Whether a condition says how the windows of both sides lie to each other."""
 
@@ -160,8 +162,12 @@ class Conditions:
         if lengths[0] is None or lengths[1] is None:
             return
         apart = lengths[1] - lengths[0]
-        self.lower = apart if self.lower is None else max(self.lower, apart)
-        self.upper = apart if self.upper is None else min(self.upper, apart)
+        if _is_start(left, ours) and _is_start(right, theirs):
+            self.lower = apart if self.lower is None else max(self.lower, apart)
+            self.upper = apart if self.upper is None else min(self.upper, apart)
+        else:
+            # What bounds were written is what the join of a checkpoint has.
+            self.else_apart = apart
 
     def _is_bound(self, node: exp.Binary, condition: exp.Expr) -> bool:
         """``right time - left time`` compared with a length, however it was written."""
@@ -230,6 +236,8 @@ class Conditions:
                 )
                 raise InputError(f"SQL: the {side} side of the join has no watermark", hint=hint)
         _check_zones(left, right)
+        self.lower = self.else_apart if self.lower is None else self.lower
+        self.upper = self.else_apart if self.upper is None else self.upper
         if self.lower is None or self.upper is None:
             missing = "time bound" if self.lower is self.upper else "second time bound"
             hint = _how_to_bound(left, right, same_windows=not self.bounds_of_both)
@@ -284,4 +292,9 @@ def _length_from(relation: Relation, node: exp.Expr) -> int | None:
         return None
     if node.name in windows.ends:
         return 0
-    return windows.size_ms if node.name in windows.starts else None
+    return windows.size_ms if _is_start(relation, node) else None
+
+
+def _is_start(relation: Relation, node: exp.Expr) -> bool:
+    windows = relation.windows
+    return isinstance(node, exp.Column) and windows is not None and node.name in windows.starts
