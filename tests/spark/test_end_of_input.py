@@ -19,9 +19,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
+from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.entry import END_MS, Checkpoint
 from holdfast.checkpoint.log import read_log
-from holdfast.errors import ConfigurationError, HoldfastError, InputError, ProcessingError
+from holdfast.errors import (
+    ConfigurationError,
+    HoldfastError,
+    InputError,
+    ProcessingError,
+    StorageError,
+)
 from holdfast.failpoints import arm, disarm
 from holdfast.spark.query import Query
 from holdfast.storage import open_storage
@@ -404,6 +411,26 @@ def test_all_that_is_available_is_processed_when_that_epoch_is(
     assert sorted(row["n"] for row in hf.sinks.memory_table("all").to_pylist()) == [0, 1]
     entries = [[epoch.epoch for epoch in entry.epochs] for entry in checkpoints(tmp_path / "ck")]
     assert entries == [[1], [0]], "it waits for an entry as every epoch does that is too far ahead"
+
+
+def test_a_run_whose_storage_fails_before_that_epoch_ends_with_what_storage_says(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = EpochSource(spark, SCHEMA, tmp_path / "in")
+    source.add([("a", n, NOON + n * HOUR) for n in range(3)])
+    hours = hf.stream(source.df).with_watermark("ts", "0 s").window(hf.tumbling("1 hour"))
+    result = hours.aggregate(n=hf.sum("n")).write_to(hf.sinks.memory("fails"))
+
+    def fail(self: Coordinator) -> None:
+        self.last_error = StorageError("no storage")
+
+    with monkeypatch.context() as without_storage:
+        without_storage.setattr(Coordinator, "checkpoint", fail)
+        query = result.start("fails", tmp_path / "ck", trigger="available-now", max_ahead_bytes=1)
+        with pytest.raises(StorageError, match="no storage"):
+            query.await_termination(120)
+    result.start("fails", tmp_path / "ck", trigger="available-now").await_termination()
+    assert sorted(row["n"] for row in hf.sinks.memory_table("fails").to_pylist()) == [0, 1]
 
 
 @pytest.mark.parametrize("point", ["end.watermark", "end.recorded"])

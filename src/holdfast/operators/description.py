@@ -8,28 +8,29 @@ two looks like what the entry has under the other's name, the state would go to 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
+from dataclasses import dataclass, replace
+from types import CodeType
 from typing import TYPE_CHECKING
 
 import xxhash
+
+from holdfast.operators.given import given_to
 
 if TYPE_CHECKING:
     from holdfast.operators.base import Operator
 
 __all__ = ["Description", "digest", "find_alike", "find_moved"]
 
-_MARKS = ("  state ", "  code ", "  reads ")
+_MARKS = ("  state ", "  code ", "  given ", "  reads ")
+_DEEPEST = 8
 _PLAIN = (str, bytes, int, float, bool)
-_CODE = (FunctionType, MethodType, BuiltinFunctionType, partial, type)
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
     """An operator in words.
 
-    >>> words = str(Description("process by user: string", ("total: value double",), "1f", "2e"))
+    >>> words = str(Description("process by user: string", ("total: value double",), "1f", reads="2e"))
     >>> print(words)
     process by user: string
       state total: value double
@@ -45,6 +46,8 @@ class Description:
     """The states that user code declares, which may come and go."""
     code: str = ""
     """A digest of the user's code that it runs; empty if it runs none, or nobody noted it."""
+    given: str = ""
+    """A digest of the functions and objects that this code was given; empty if nobody noted it."""
     reads: str = ""
     """A digest of what it reads; empty if nobody noted it."""
 
@@ -52,7 +55,7 @@ class Description:
     def of(cls, operator: Operator) -> Description:
         """That of an operator, wherever it stands."""
         states = tuple(" ".join(state.splitlines()) for state in operator.describe_states())
-        return cls(operator.describe(), states, _code(operator.code))
+        return cls(operator.describe(), states, _code(operator.code), given_to(operator.code))
 
     @classmethod
     def parse(cls, words: str) -> Description:
@@ -61,8 +64,8 @@ class Description:
         rest: dict[str, list[str]] = {mark: [] for mark in _MARKS}
         while len(lines) > 1 and (mark := _mark(lines[-1])) is not None:
             rest[mark].insert(0, lines.pop()[len(mark) :])
-        states, code, reads = rest.values()
-        return cls("\n".join(lines), tuple(states), "".join(code), "".join(reads))
+        states, *digests = rest.values()
+        return cls("\n".join(lines), tuple(states), *map("".join, digests))
 
     def reading(self, reads: str) -> Description:
         """The same, with what it reads."""
@@ -70,14 +73,15 @@ class Description:
 
     def __str__(self) -> str:
         lines = [self.what, *(f"  state {state}" for state in self.states)]
-        lines += [f"  code {self.code}"] if self.code else []
-        return "\n".join([*lines, *([f"  reads {self.reads}"] if self.reads else [])])
+        for name, value in (("code", self.code), ("given", self.given), ("reads", self.reads)):
+            lines += [f"  {name} {value}"] if value else []
+        return "\n".join(lines)
 
     def shared(self, other: Description | None) -> frozenset[str]:
         """What it has in common with another, of what tells operators apart."""
         if other is None or other.what != self.what:
             return frozenset()
-        names = ("states", "code", "reads")
+        names = ("states", "code", "given", "reads")
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
         return frozenset(name for name, mine, theirs in pairs if mine and mine == theirs)
 
@@ -92,7 +96,7 @@ def find_moved(
     """An operator of an entry that the program has under another name: the old one and the new.
 
     ``unnamed`` are those that got their name from their place. Only what an operator shares with
-    more reason with another than with its namesake counts: code, input and states may all change.
+    more reason with another than with its namesake counts: code, what it was given, input and states may all change.
     """
     for old, then in before.items():
         if old in now and old not in unnamed:
@@ -127,76 +131,33 @@ def digest(text: str) -> str:
 
 
 def _code(code: object) -> str:
-    """By its name, parameters and, of a function, what it does: two may differ in no more."""
-    return "" if code is None else digest(_object(code))
-
-
-def _object(code: object, within: tuple[object, ...] = ()) -> str:
-    """A function, or an instance with those of its parameters that have words."""
-    if any(code is outer for outer in within):
-        return "itself"
+    """By its name, plain parameters and, of a function, what it does: two may differ in no more."""
+    if code is None:
+        return ""
     name = getattr(code, "__qualname__", type(code).__qualname__)
-    given = {} if isinstance(code, type) else getattr(code, "__dict__", {})
-    words = ((str(k), _words(v, (*within, code))) for k, v in given.items())
-    known = sorted((k, v) for k, v in words if v is not None)
-    # Two lambdas of one line have one name.
-    does = _does(code, within)
-    return f"{name} {known}" if does is None else f"{name} {known} {does}"
+    given = getattr(code, "__dict__", {})
+    plain = sorted((str(k), words) for k, v in given.items() if (words := _plain(v)) is not None)
+    body = getattr(code, "__code__", None)
+    if isinstance(body, CodeType):
+        # Two lambdas of one line have one name.
+        does = (body.co_code, body.co_names, *map(_plain, body.co_consts))
+        return digest(f"{name} {plain} {does}")
+    return digest(f"{name} {plain}")
 
 
-def _does(code: object, within: tuple[object, ...]) -> object:
-    """Of a function: its body, and what it has of where it was made; None of anything else."""
-    if isinstance(code, partial):
-        bound = (code.args, code.keywords)
-        return _object(code.func, within), [_words(each, within) for each in bound]
-    if isinstance(code, MethodType):
-        return _does(code.__func__, within), _object(code.__self__, within)
-    if not isinstance(code, FunctionType):
-        return None
-    kept = [cell.cell_contents for cell in code.__closure__ or () if _is_filled(cell)]
-    given = [each for each in (code.__defaults__, code.__kwdefaults__) if each]
-    body = _body(code.__code__)
-    return body + tuple(_words(each, (*within, code)) for each in given + kept)
-
-
-def _body(code: CodeType) -> tuple[object, ...]:
-    inner = (
-        _body(each) if isinstance(each, CodeType) else _words(each, ()) for each in code.co_consts
-    )
-    return (code.co_code, code.co_names, *inner)
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - asking is what raises
-    except ValueError:
-        return False
-    return True
-
-
-def _words(value: object, within: tuple[object, ...]) -> str | None:
-    """A value in words that are the same in every process; None for what has none."""
+def _plain(value: object, deep: int = 0) -> str | None:
+    """A value that is the same in every process, in words; None for others."""
+    if deep == _DEEPEST:
+        return None  # its words would be in quotes of quotes
     if value is None or isinstance(value, _PLAIN):
         return repr(value)
-    if any(value is outer for outer in within):
-        # A function that calls itself, say.
-        return "itself"
-    if isinstance(value, _CODE):
-        return _object(value, within)
-    return _contents(value, (*within, value))
-
-
-def _contents(value: object, within: tuple[object, ...]) -> str | None:
     if isinstance(value, Mapping):
-        pairs = [(_words(k, within), _words(v, within)) for k, v in value.items()]
+        pairs = [(_plain(k, deep + 1), _plain(v, deep + 1)) for k, v in value.items()]
         known = all(k is not None and v is not None for k, v in pairs)
         return f"{{{sorted(map(str, pairs))}}}" if known else None
     if isinstance(value, (list, tuple, set, frozenset)):
-        each = [_words(v, within) for v in value]
-        in_order = sorted(map(str, each)) if isinstance(value, (set, frozenset)) else each
-        return None if None in each else str(in_order)
-    if is_dataclass(value):
-        names = (field.name for field in fields(value))
-        held = [(name, _words(getattr(value, name, None), within)) for name in names]
-        return f"{type(value).__qualname__} {held}"
+        each = [_plain(v, deep + 1) for v in value]
+        if None in each:
+            return None
+        return str(sorted(map(str, each)) if isinstance(value, (set, frozenset)) else each)
     return None

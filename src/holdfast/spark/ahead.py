@@ -10,7 +10,7 @@ from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY
 if TYPE_CHECKING:
     from holdfast.spark.running import Running
 
-__all__ = ["wait_while_ahead"]
+__all__ = ["too_far_ahead", "wait_while_ahead"]
 
 logger = logging.getLogger("holdfast.query")
 
@@ -21,7 +21,7 @@ _RETRY_S = 1.0
 def wait_while_ahead(running: Running) -> None:
     """Hold the next epoch while processing is too far ahead of the log."""
     while not running.ending:
-        why = _too_far_ahead(running)
+        why = too_far_ahead(running)
         if why is None:
             break
         if running.waiting is None:
@@ -31,7 +31,8 @@ def wait_while_ahead(running: Running) -> None:
     running.waiting = None
 
 
-def _too_far_ahead(running: Running) -> str | None:
+def too_far_ahead(running: Running) -> str | None:
+    """Why the next epoch should wait for an entry; None if it need not."""
     ahead, options = running.ledger.ahead(), running.options
     failed = running.coordinator.last_error
     because = f" (the last checkpoint failed: {failed})" if failed else ""

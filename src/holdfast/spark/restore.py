@@ -88,7 +88,8 @@ def _moved(entry: Checkpoint, old: str, new: str) -> ConfigurationError:
         f"the operator that is {old!r} in entry {entry.number} is {new!r} in the program, where it "
         "would get the state of another: without names, operators are told apart by their order",
         hint=f'give it its old name, .named("{old}"), and each of the others a name of its own; or '
-        "put them in the order they had",
+        "put them in the order they had. If it is where it was, and was changed to what the other had been, "
+        f'call each what it was called there: .named("{new}")',
     )
 
 
