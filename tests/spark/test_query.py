@@ -360,12 +360,15 @@ def test_state_that_is_lost_before_the_first_checkpoint_stays_on_the_timeline_th
     assert state(tmp_path) == expected(source)
 
 
+@pytest.mark.parametrize("ended", [False, True])
 def test_a_step_that_meets_a_loss_runs_an_epoch_behind_it(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, ended: bool
 ) -> None:
     source = EpochSource(spark, SCHEMA, tmp_path / "in")
     query = start(source, tmp_path, hf.sinks.noop(), trigger="manual")
     source.add([("a", 1)])
+    if ended:
+        source.end()
 
     def lose() -> None:
         raise StateLostError("a host is gone")
@@ -374,7 +377,9 @@ def test_a_step_that_meets_a_loss_runs_an_epoch_behind_it(
     assert query.step()
     failpoints.disarm("epoch.start")
     assert len(query.recoveries) == 1
+    assert query.step() == ended
     assert not query.step()
+    assert query.is_active != ended
     query.stop()
     assert state(tmp_path) == expected(source)
 

@@ -135,7 +135,11 @@ class Query(SaysHow):
         # Spark knows when nothing is left: this ends at once if there is no input.
         idle = InheritableThread(target=self._until_idle, daemon=True)
         idle.start()
-        while self._running.epochs_done == before and not self._running.done.is_set():
+        while (
+            self._running.epochs_done == before
+            and not self._running.done.is_set()
+            and self._running.started is query
+        ):
             idle.join(0.005)
             if not idle.is_alive() and self._running.epochs_done == before:
                 due = query.isActive and self._awaits_tick()

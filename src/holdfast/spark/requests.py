@@ -84,6 +84,11 @@ class Requests:
         with self._changed:
             self._steps = max(0, self._steps - 1)
 
+    def forget_steps(self) -> None:
+        """Nothing is allowed any more: whoever waits for an epoch allows another."""
+        with self._changed:
+            self._steps = 0
+
     def wait_for_step(self, given_up: Callable[[], bool]) -> None:
         """Wait until an epoch is allowed, and use that up."""
         with self._changed:

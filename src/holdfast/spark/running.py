@@ -494,6 +494,7 @@ class Running:
         self.lost = None
         self._epoch_failed = False
         self.input_over.clear()
+        self.requests.forget_steps()
         recovery.step("open")
         self._beginning = True
         try:
