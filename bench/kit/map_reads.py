@@ -15,13 +15,13 @@ import holdfast as hf
 from holdfast.operators.base import Clock
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.tables import ProcessTables
-from holdfast.recovery.opener import RunOpener, local_path
-from holdfast.spark.task_state import EpochState
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.local import write_local
 from holdfast.state.run import Run, Segment
 from holdfast.storage.memory import MemoryStorage
+from holdfast.tasks.state import EpochState
+from holdfast.tiers.opener import RunOpener, local_path
 
 __all__ = ["MapReads", "measure_map_reads"]
 

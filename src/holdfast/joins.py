@@ -14,7 +14,7 @@ from holdfast.stream import ResultStream, Stream
 if TYPE_CHECKING:
     from holdfast.operators.join.interval import JoinKind
     from holdfast.operators.join.versioned import VersionedKind
-    from holdfast.spark.plan import Plan
+    from holdfast.spark.plans.base import Plan
 
 __all__ = ["JoinedStream", "VersionedStream", "interval_join", "versioned_join"]
 
@@ -127,7 +127,7 @@ class JoinedStream(_TwoInputs):
 
     def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.join import plan_interval_join
+        from holdfast.spark.plans.join import plan_interval_join
 
         return plan_interval_join(id or self.label, self)
 
@@ -152,6 +152,6 @@ class VersionedStream(_TwoInputs):
 
     def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.join import plan_versioned_join
+        from holdfast.spark.plans.join import plan_versioned_join
 
         return plan_versioned_join(id or self.label, self)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.operators.process.unkeyed import Process
     from holdfast.operators.window.spec import Output as WindowOutput
     from holdfast.operators.window.spec import Trigger, WindowSpec
-    from holdfast.spark.plan import Plan
+    from holdfast.spark.plans.base import Plan
     from holdfast.tops import TopStream
     from holdfast.windows import WindowedStream
 
@@ -162,7 +162,7 @@ class AggregatedStream(ResultStream):
 
     def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.lift import plan_aggregate
+        from holdfast.spark.plans.lift import plan_aggregate
 
         return plan_aggregate(
             self.keyed.source.df, id or self.label, self.keyed.keys, self.aggregates
@@ -193,7 +193,7 @@ class ProcessedStream(ResultStream):
 
     def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.process import plan_process
+        from holdfast.spark.plans.process import plan_process
 
         return plan_process(id or self.label, self.keyed, self.process_, self.output, self.control)
 
@@ -231,7 +231,7 @@ class PartitionStream(ResultStream):
 
     def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.process import plan_unkeyed
+        from holdfast.spark.plans.process import plan_unkeyed
 
         return plan_unkeyed(id or self.label, self.source, self.process_, self.output, self.control)
 
@@ -268,7 +268,7 @@ class DeduplicatedStream(ResultStream):
 
     def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.deduplicate import plan_deduplicate
+        from holdfast.spark.plans.deduplicate import plan_deduplicate
 
         return plan_deduplicate(
             id or self.label, self.keyed, within_watermark=self.within_watermark

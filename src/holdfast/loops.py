@@ -12,7 +12,7 @@ from holdfast.stream import ResultStream, Rows, Stream
 from holdfast.types import quoted
 
 if TYPE_CHECKING:
-    from holdfast.spark.plan import Plan
+    from holdfast.spark.plans.base import Plan
 
 __all__ = ["LoopEnd", "iterate"]
 
@@ -65,7 +65,7 @@ def iterate(
     import pyarrow as pa
 
     from holdfast.spark.flow.stand_in import stand_in
-    from holdfast.spark.rows import check_alike, columns_of
+    from holdfast.spark.plans.rows import check_alike, columns_of
 
     if max_records < 1:
         raise InputError(f"a loop can't hold {max_records} records", hint="give at least 1")

@@ -102,7 +102,7 @@ class Pipeline(SaysHow):
         - ``clock``: gives processing time in ms since 1970; by default the driver's own clock.
         - ``on_checkpoint``: called when a checkpoint is complete or has failed.
         """
-        from holdfast.spark.options import Options
+        from holdfast.driver.options import Options
         from holdfast.spark.start import start_pipeline
 
         callbacks = (on_checkpoint,) if callable(on_checkpoint) else tuple(on_checkpoint)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.operators.window.spec import Trigger, WindowSpec
     from holdfast.pipeline import Pipeline
     from holdfast.sinks.base import Sink
-    from holdfast.spark.plan import Plan
+    from holdfast.spark.plans.base import Plan
     from holdfast.windows import WindowedStream
 
 __all__ = [
@@ -153,7 +153,7 @@ class Rows(SaysHow):
 
     def union(self, *others: Rows) -> Stream:
         """These rows and others with the same columns, in any order; the least watermark counts."""
-        from holdfast.spark.rows import check_alike
+        from holdfast.spark.plans.rows import check_alike
 
         mine = self.rows
         branches = list(mine.branches)
@@ -333,7 +333,7 @@ class Stream(Rows):
 
     def at_times(self, spec: WatermarkSpec) -> Stream:
         """The rows with their watermark."""
-        from holdfast.spark.process import check_event_time
+        from holdfast.spark.plans.process import check_event_time
 
         check_event_time(self.df, spec.column)
         return Stream(tuple(_timed(branch, spec) for branch in self.branches))

@@ -12,7 +12,7 @@ from holdfast.stream import ResultStream, Stream
 
 if TYPE_CHECKING:
     from holdfast.keyed import KeyedStream
-    from holdfast.spark.plan import Plan
+    from holdfast.spark.plans.base import Plan
 
 __all__ = ["TopStream", "parse_order"]
 
@@ -86,6 +86,6 @@ class TopStream(ResultStream):
 
     def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.top import plan_top
+        from holdfast.spark.plans.top import plan_top
 
         return plan_top(id or self.label, self)

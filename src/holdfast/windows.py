@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from holdfast.aggregates import Aggregate
-    from holdfast.spark.plan import Plan
+    from holdfast.spark.plans.base import Plan
 
 __all__ = [
     "AppliedStream",
@@ -194,7 +194,7 @@ class WindowResultStream(_InWindows):
         if isinstance(windows.window, SessionGap):
             why = 'a session has other bounds when it grows: say output="retract"'
             return Changes("update", None, why)
-        from holdfast.spark.rows import resolve_keys
+        from holdfast.spark.plans.rows import resolve_keys
 
         bounds = [] if isinstance(windows.window, GlobalWindow) else [WINDOW_START]
         names = [key.name for key in resolve_keys(windows.source.df, windows.keys)]
@@ -212,7 +212,7 @@ class WindowResultStream(_InWindows):
 
     def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.window import plan_window
+        from holdfast.spark.plans.window import plan_window
 
         return plan_window(id or self.label, self.windows, self.aggregates)
 
@@ -248,6 +248,6 @@ class AppliedStream(_InWindows):
 
     def plan(self, id: str | None = None) -> Plan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
-        from holdfast.spark.window import plan_window_function
+        from holdfast.spark.plans.window import plan_window_function
 
         return plan_window_function(id or self.label, self.windows, self.function, self.output)

@@ -14,8 +14,8 @@ import xxhash
 
 from holdfast.checkpoint.entry import Checkpoint, EpochRecord, SegmentRef, StagedOutput
 from holdfast.checkpoint.log import Log
-from holdfast.operators.aggregate import AggregateOperator
-from holdfast.operators.kinds import AggregateSpec, Input
+from holdfast.operators.aggregates.kinds import AggregateSpec, Input
+from holdfast.operators.aggregates.operator import AggregateOperator
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.keys import sort_rows
 from holdfast.state.run import Run, StoredForm

@@ -17,9 +17,9 @@ from holdfast.checkpoint.retention import Retention, collect, plan_collection
 from holdfast.cli import directory
 from holdfast.cli.state import _table
 from holdfast.errors import StorageError
-from holdfast.recovery.reader import stored_tables
 from holdfast.state.schema import Column, TableSchema
 from holdfast.storage import LocalStorage
+from holdfast.tiers.reader import stored_tables
 from tests.cli.checkpoint_directory import Builder
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from holdfast.errors import HoldfastError
-from holdfast.spark.executors import check_executors
-from holdfast.spark.hosts import LiveHosts
+from holdfast.spark.cluster.executors import check_executors
+from holdfast.spark.cluster.hosts import LiveHosts
 from holdfast.spark.query import Query
 from tests.lab.cluster_program import begin, say
 

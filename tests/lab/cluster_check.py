@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from holdfast.checkpoint.log import read_log
 from holdfast.checkpoint.retention import list_collectable
 from holdfast.cli.app import app
-from holdfast.recovery.reader import stored_tables
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.storage import open_storage
+from holdfast.tiers.reader import stored_tables
 
 
 def main() -> None:

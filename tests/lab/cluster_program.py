@@ -22,10 +22,10 @@ from pyspark.sql import functions as F
 import holdfast as hf
 from holdfast import failpoints
 from holdfast.errors import FencedError, HoldfastError
-from holdfast.spark import cluster
-from holdfast.spark.host_jobs import HostGoneError
+from holdfast.spark.cluster import site as cluster
+from holdfast.spark.cluster.host_jobs import HostGoneError
 from holdfast.spark.query import Query
-from holdfast.spark.survey import Found
+from holdfast.tasks.disk import Found
 
 SCHEMA = "word string, amount long"
 _speaking = threading.Lock()

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from holdfast.operators.arriving import TAG
 from holdfast.operators.base import Clock, Found, FoundMany, Operator, Place, StateReader, Update
+from holdfast.operators.input_rows import TAG
 from holdfast.state.columns import hash_values
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import Hashes, HashRange, partition_of, partition_range, prefix_range

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from holdfast.operators.aggregate import AggregateOperator
+from holdfast.operators.aggregates.kinds import AggregateSpec, Input, make_merger
+from holdfast.operators.aggregates.operator import AggregateOperator
+from holdfast.operators.aggregates.sums import sum_type
 from holdfast.operators.base import Clock, Found
-from holdfast.operators.kinds import AggregateSpec, Input, make_merger
-from holdfast.operators.sums import sum_type
 from holdfast.state.hashing import Hashes, partition_of
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.schema import HASH, TableSchema

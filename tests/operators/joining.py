@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from holdfast.operators.arriving import SOURCE, TAG
 from holdfast.operators.base import Clock
+from holdfast.operators.input_rows import SOURCE, TAG
 from holdfast.operators.join.operator import JoinOperator
 from holdfast.state.schema import HASH
 from tests.operators.epochs import Hashed, spread

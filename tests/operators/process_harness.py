@@ -15,15 +15,13 @@ import xxhash
 
 from holdfast.checkpoint.entry import EpochRecord, StagedOutput
 from holdfast.checkpoint.time import PipelineTime, Watermark
-from holdfast.operators.arriving import CONTROL, SOURCE, TAG
 from holdfast.operators.base import Clock
 from holdfast.operators.event_time import EventTime
+from holdfast.operators.input_rows import CONTROL, SOURCE, TAG
 from holdfast.operators.process.evolution import check_evolution
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
 from holdfast.operators.process.operator import ProcessOperator
-from holdfast.recovery.opener import RunOpener, local_path
 from holdfast.sinks.base import Stager, StageWriter
-from holdfast.spark.task import TaskReport, TaskSpec, run_task
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE, partition_of
 from holdfast.state.local import write_local
@@ -34,6 +32,8 @@ from holdfast.state.text import python_rows, text_array
 from holdfast.state.version import Change, Version
 from holdfast.state.view import TableView
 from holdfast.storage import MemoryStorage
+from holdfast.tasks.task import TaskReport, TaskSpec, run_task
+from holdfast.tiers.opener import RunOpener, local_path
 
 Fields = Sequence[tuple[str, pa.DataType]]
 Hashed = Callable[[tuple[Any, ...]], int]

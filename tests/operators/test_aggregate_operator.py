@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import InputError
-from holdfast.operators.aggregate import AggregateOperator
+from holdfast.operators.aggregates.kinds import KINDS, AggregateSpec, Input
+from holdfast.operators.aggregates.operator import AggregateOperator
 from holdfast.operators.base import Clock
-from holdfast.operators.kinds import KINDS, AggregateSpec, Input
 from holdfast.state.keys import SortedRows, sort_rows
 from tests.operators.folding import DictState, Key, Row, buffer_rows, run_epoch
 

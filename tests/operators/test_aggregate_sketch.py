@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigurationError
-from holdfast.operators.aggregate import AggregateOperator
-from holdfast.operators.kinds import AggregateSpec, Input
-from holdfast.operators.sketch import datasketches as need_datasketches
+from holdfast.operators.aggregates.kinds import AggregateSpec, Input
+from holdfast.operators.aggregates.operator import AggregateOperator
+from holdfast.operators.aggregates.sketch import datasketches as need_datasketches
 from tests.operators.folding import DictState, Key, Row, buffer_rows, run_epoch
 
 LG_K = 10

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast as hf
-from holdfast.operators.arriving import SOURCE, TAG
 from holdfast.operators.base import Clock, Update
+from holdfast.operators.input_rows import SOURCE, TAG
 from holdfast.operators.process.batch import BatchOperator
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import Hashes

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.operators.aggregates.decimals import (
+    _average,
+    average_decimals,
+    halves_of,
+    sum_decimals,
+)
 from holdfast.operators.columns import make_array
-from holdfast.operators.decimals import _average, average_decimals, halves_of, sum_decimals
 from holdfast.operators.groups import GroupOverflow, Groups
 
 KIND = pa.decimal128(38, 0)

@@ -12,10 +12,10 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.operators.arriving import SOURCE, TAG
 from holdfast.operators.base import Clock, Operator, Place
 from holdfast.operators.deduplicate import DeduplicateOperator
 from holdfast.operators.event_time import LATE, EventTime
+from holdfast.operators.input_rows import SOURCE, TAG
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE, Hashes, partition_of, partition_range
 from holdfast.state.keys import SortedRows, sort_rows

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.operators.arriving import SOURCE, TAG
 from holdfast.operators.base import Clock
+from holdfast.operators.input_rows import SOURCE, TAG
 from holdfast.operators.loop import LoopOperator
 from holdfast.state.hashing import partition_range
 from holdfast.state.schema import HASH

@@ -13,15 +13,15 @@ import pytest
 from pyspark.util import handle_worker_exception
 
 from holdfast.errors import ProcessingError
-from holdfast.operators.arriving import TAG
 from holdfast.operators.base import Clock
+from holdfast.operators.input_rows import TAG
 from holdfast.operators.process.declare import ListState, MapState, ValueState
 from holdfast.operators.process.keyed import KeyedProcess
 from holdfast.spark.stateful.batch import _run
 from holdfast.spark.stateful.frames import _series, _to_arrow
-from holdfast.spark.task import TaskReport
 from holdfast.state.schema import HASH
 from holdfast.state.text import python_values, text_array
+from holdfast.tasks.task import TaskReport
 from holdfast.testing import ProcessorTester
 from tests.operators.process_harness import Harness
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.operators.kinds import AggregateSpec, Input
+from holdfast.operators.aggregates.kinds import AggregateSpec, Input
 from holdfast.operators.session.operator import SessionOperator
-from holdfast.operators.session.spans import merge_spans
+from holdfast.operators.spans import merge_spans
 from holdfast.operators.window.spec import CHANGE, COUNT, PANE, TIME, Trigger
 from holdfast.state.schema import HASH
 from tests.operators.epochs import HASHES, Epochs, Hashed, spread
@@ -246,7 +246,7 @@ def test_rows_without_a_time_are_in_no_session() -> None:
 
 
 def test_a_key_with_very_many_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.operators.session.keyed._LARGE", 20)
+    monkeypatch.setattr("holdfast.operators.piece_keys._LARGE", 20)
     tested = operator(lateness_ms=100)
     runner = Epochs(tested)
     oracle = Oracle(10, 100, "append", fires_late=True)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.operators.arriving import SOURCE, TAG
 from holdfast.operators.event_time import LATE, EventTime
+from holdfast.operators.input_rows import SOURCE, TAG
 from holdfast.operators.top import TopOperator
 from holdfast.state.schema import HASH
 from tests.operators.epochs import HASHES, Epochs

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError, ProcessingError
-from holdfast.operators.arriving import SOURCE, TAG
 from holdfast.operators.event_time import LATE, EventTime
-from holdfast.operators.session.function import WindowFunctionOperator
+from holdfast.operators.input_rows import SOURCE, TAG
 from holdfast.operators.window.spec import GlobalWindow, SessionGap, Sliding, Tumbling
+from holdfast.operators.window_function.operator import WindowFunctionOperator
 from holdfast.state.schema import HASH
 from tests.operators.epochs import HASHES, Epochs, Hashed, spread
 from tests.operators.session_oracle import up_ms
@@ -287,7 +287,7 @@ def test_rows_without_a_time_are_in_no_window() -> None:
 
 
 def test_a_key_with_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.operators.session.keyed._LARGE", 20)
+    monkeypatch.setattr("holdfast.operators.piece_keys._LARGE", 20)
     tested = operator(Sliding(100, 50))
     runner = Epochs(tested)
     oracle = Oracle(Sliding(100, 50), 0)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import InputError
+from holdfast.operators.aggregates.kinds import AggregateSpec, Input
 from holdfast.operators.base import Clock
-from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.operators.window.operator import WindowOperator
 from holdfast.operators.window.spec import (
     COUNT,

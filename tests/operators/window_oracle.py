@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.operators.aggregates.kinds import AggregateSpec, Input
 from holdfast.operators.base import Clock
-from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.operators.window.operator import WindowOperator
 from holdfast.operators.window.spec import (
     COUNT,

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.errors import ConfigurationError
-from holdfast.spark.executors import check_shared, send_holdfast
-from holdfast.spark.host_wait import SETTING
-from holdfast.spark.hosts import LiveHosts
+from holdfast.spark.cluster.executors import check_shared, send_holdfast
+from holdfast.spark.cluster.host_wait import SETTING
+from holdfast.spark.cluster.hosts import LiveHosts
 
 
 def waits(spark: SparkSession, work: Path) -> list[str]:

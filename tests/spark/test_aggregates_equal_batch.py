@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 import holdfast.aggregates as hf
 from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
-from holdfast.operators.aggregate import AggregateOperator
-from holdfast.spark.lift import AggregatePlan, plan_aggregate
-from holdfast.spark.preaggregate import preaggregated
+from holdfast.operators.aggregates.operator import AggregateOperator
+from holdfast.spark.plans.lift import AggregatePlan, plan_aggregate
+from holdfast.spark.plans.preaggregate import preaggregated
 from tests.operators.folding import DictState, Key, Row, keys_of, plain, run_epoch
 from tests.spark.batch_oracle import batch_aggregate
 

@@ -12,11 +12,10 @@ from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.driver.local_files import LocalFiles
 from holdfast.errors import StorageError
-from holdfast.recovery.opener import local_path
 from holdfast.spark import background
 from holdfast.spark.background import BackgroundJobs
-from holdfast.spark.local_files import LocalFiles
 from holdfast.spark.site import LocalSite
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.local import write_local
@@ -26,6 +25,7 @@ from holdfast.state.schema import Column, TableSchema
 from holdfast.state.version import Change, Version
 from holdfast.storage import MemoryStorage
 from holdfast.storage.base import Buffer
+from holdfast.tiers.opener import local_path
 
 SCHEMAS = {
     table: TableSchema(table, (Column(1, "k", pa.int64()),), (Column(2, "n", pa.int64()),))

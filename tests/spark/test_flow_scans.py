@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
+from holdfast.driver.pacing import Pacing, Shape
 from holdfast.operators.base import Clock
 from holdfast.spark.flow.scans import Scans, SourceRows
-from holdfast.spark.lift import AggregatePlan
-from holdfast.spark.pacing import Pacing, Shape
-from holdfast.spark.prepared import frame_of, prepared
-from holdfast.spark.times import Changing
+from holdfast.spark.jvm.prepared import frame_of, prepared
+from holdfast.spark.plans.lift import AggregatePlan
+from holdfast.spark.plans.times import Changing
 from holdfast.testing import EpochSource
 from tests.spark.support import step_on
 from tests.spark.test_flow import seen, start

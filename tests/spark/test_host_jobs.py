@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.spark.background import BackgroundJobs
-from holdfast.spark.cluster import ClusterSite
-from holdfast.spark.host_jobs import HostGoneError, HostJobs
-from holdfast.spark.placed import Placer
-from holdfast.spark.survey import Found
+from holdfast.spark.cluster.host_jobs import HostGoneError, HostJobs
+from holdfast.spark.cluster.site import ClusterSite
+from holdfast.spark.jvm.placed import Placer
 from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import LocalForm, Run
 from holdfast.state.version import Change, Version
+from holdfast.tasks.disk import Found
 
 LONG_S = 60.0
 TABLE = "op.groups"
@@ -135,7 +135,7 @@ def test_a_start_goes_on_with_those_left_when_a_host_goes_while_hosts_are_checke
 
     for name in ("check_executors", "check_shared"):
         does = checked if name == check else lambda *_: None
-        monkeypatch.setattr(f"holdfast.spark.cluster.{name}", does)
+        monkeypatch.setattr(f"holdfast.spark.cluster.site.{name}", does)
     monkeypatch.setattr(HostJobs, "run", lambda *_: [])
     if stays_away:
         site.check()

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.errors import ConfigurationError
-from holdfast.spark.executors import REQUIRED, _looker, check_executors, send_holdfast
-from holdfast.spark.host_wait import SETTING, waiting_for_hosts
-from holdfast.spark.hosts import is_cluster
-from holdfast.spark.placed import Placer, task_host
+from holdfast.spark.cluster.executors import REQUIRED, _looker, check_executors, send_holdfast
+from holdfast.spark.cluster.host_wait import SETTING, waiting_for_hosts
+from holdfast.spark.cluster.hosts import is_cluster
+from holdfast.spark.jvm.placed import Placer, task_host
 from holdfast.storage import HdfsStorage, ObjectStoreStorage
 
 
@@ -68,7 +68,7 @@ def test_executors_get_this_holdfast_once(spark: SparkSession) -> None:
     with zipfile.ZipFile(SparkFiles.get("holdfast.zip")) as archive:
         names = archive.namelist()
     assert "holdfast/__init__.py" in names
-    assert "holdfast/spark/task.py" in names
+    assert "holdfast/tasks/task.py" in names
 
 
 def test_executors_are_asked_for_packages(spark: SparkSession) -> None:

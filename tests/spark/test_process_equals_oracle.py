@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from holdfast.checkpoint.entry import Checkpoint, EpochRecord
 from holdfast.checkpoint.log import read_log
-from holdfast.spark import pacing
+from holdfast.driver import pacing
 from holdfast.spark.query import Query
 from holdfast.storage import open_storage
 from holdfast.testing import EpochSource

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from holdfast.spark.daemon import quietly
-from holdfast.spark.quiet import _not_of_ours
+from holdfast.spark.jvm.quiet import _not_of_ours
 
 PROGRAM = """
 import logging, sys

@@ -70,7 +70,7 @@ def test_workers_of_a_local_session_have_holdfast_when_they_begin(spark: SparkSe
         import sys
 
         # Sent by value: nothing here imports Holdfast.
-        return index == 0 and "holdfast.spark.task" in sys.modules
+        return index == 0 and "holdfast.tasks.task" in sys.modules
 
     assert spark.sparkContext.parallelize([0], 1).map(loaded).collect() == [True]
 

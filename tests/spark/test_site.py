@@ -10,14 +10,14 @@ from holdfast.checkpoint.coordinator import Coordinator, StoreResult
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.retention import Retention
-from holdfast.recovery.opener import local_path
-from holdfast.spark.local_files import LocalFiles
+from holdfast.driver.local_files import LocalFiles
 from holdfast.spark.site import LocalSite
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.run import LocalForm, Run, StoredForm
 from holdfast.state.version import Change, Version
 from holdfast.storage import MemoryStorage
+from holdfast.tiers.opener import local_path
 from tests.checkpoint.log_support import open_log
 
 TABLE = "op.groups"

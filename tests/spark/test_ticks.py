@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.spark.scratch import ScratchReader, build_scratch, source_offsets
+from holdfast.driver.scratch import ScratchReader, build_scratch, source_offsets
 from holdfast.spark.ticks import Ticks, ticking_on, with_ticks
 from holdfast.testing import EpochSource
 

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import HoldfastError
-from holdfast.operators.aggregate import AggregateOperator
+from holdfast.operators.aggregates.kinds import AggregateSpec, Input
+from holdfast.operators.aggregates.operator import AggregateOperator
 from holdfast.operators.base import Clock, Found
 from holdfast.operators.description import Description
-from holdfast.operators.kinds import AggregateSpec, Input
 from holdfast.state.hashing import Hashes
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import TableSchema

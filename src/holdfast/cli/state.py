@@ -18,11 +18,11 @@ from holdfast.cli.directory import CheckpointDirectory, Directory, held_checkpoi
 from holdfast.cli.results import finisher
 from holdfast.cli.values import parse_value, shown
 from holdfast.errors import InputError
-from holdfast.recovery.reader import stored_tables
 from holdfast.state.columns import equal, one_array
 from holdfast.state.schema import HASH, TableSchema
 from holdfast.state.text import on_one_line, python_values
 from holdfast.state.view import TableView
+from holdfast.tiers.reader import stored_tables
 
 __all__ = ["state"]
 

@@ -15,7 +15,6 @@ from itertools import combinations
 from holdfast.checkpoint.blobs import is_content_of
 from holdfast.checkpoint.entry import Checkpoint, StagedOutput
 from holdfast.errors import CorruptionError, HoldfastError, StorageError
-from holdfast.recovery.opener import open_stored
 from holdfast.sinks.write_ahead import STAGED_EXTENSION
 from holdfast.sinks.write_ahead import is_content_of as is_staged_content
 from holdfast.state.blocks import OpenRun
@@ -23,6 +22,7 @@ from holdfast.state.layout import Layout
 from holdfast.state.run import Run
 from holdfast.state.schema import KEY_HASH, TableSchema
 from holdfast.storage import NotFoundError, Storage
+from holdfast.tiers.opener import open_stored
 
 __all__ = ["Problem", "Report", "TableTotals", "verify_checkpoints"]
 

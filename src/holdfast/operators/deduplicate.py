@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.operators.arriving import Fields, arriving_schema, receive_timed
 from holdfast.operators.base import Clock, Found, Operator, Received, StateReader, Update
 from holdfast.operators.columns import column
 from holdfast.operators.event_time import LATE, EventTime, milliseconds
+from holdfast.operators.input_rows import Fields, input_row_schema, receive_timed
 from holdfast.state.columns import Indices, hash_values, one_array, take_all
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import HASH, Column, TableSchema
@@ -71,7 +71,7 @@ class DeduplicateOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, keys, order, source, then the other columns."""
-        return arriving_schema(self._keys, self.columns)
+        return input_row_schema(self._keys, self.columns)
 
     @property
     def output_schema(self) -> pa.Schema:

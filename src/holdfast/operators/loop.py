@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from holdfast.operators.arriving import Fields, arriving_schema
 from holdfast.operators.base import Clock, Operator, Place, Session, StateReader, Update
 from holdfast.operators.columns import column
+from holdfast.operators.input_rows import Fields, input_row_schema
 from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.schema import HASH, TOMBSTONE, Column, TableSchema
@@ -58,7 +58,7 @@ class LoopOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, order, source and the columns."""
-        return arriving_schema((), self.columns)
+        return input_row_schema((), self.columns)
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -24,10 +24,8 @@ from holdfast.checkpoint.coordinator import StoreResult
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.errors import HoldfastError, StorageError
 from holdfast.failpoints import failpoint
-from holdfast.recovery.opener import RunOpener, local_path
-from holdfast.recovery.storing import store_run
-from holdfast.spark.host_jobs import HostGoneError
-from holdfast.spark.placed import answers, task_host
+from holdfast.spark.cluster.host_jobs import HostGoneError
+from holdfast.spark.jvm.placed import answers, task_host
 from holdfast.spark.session import in_background
 from holdfast.spark.site import Site
 from holdfast.state.expiry import TableClock
@@ -39,6 +37,8 @@ from holdfast.state.schema import TableSchema
 from holdfast.state.tiers import free_stretches, plan_merge
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage
+from holdfast.tiers.opener import RunOpener, local_path
+from holdfast.tiers.storing import store_run
 
 __all__ = ["BackgroundJobs", "Piece", "PieceResult", "plan_compaction", "plan_store"]
 

@@ -22,8 +22,8 @@ __all__ = ["PRELOADED", "preload", "quietly"]
 
 PRELOADED = (
     "pyspark.worker",
-    "holdfast.spark.task",
-    "holdfast.spark.survey",
+    "holdfast.tasks.task",
+    "holdfast.tasks.disk",
     "holdfast.spark.background",
 )
 """What tasks import."""

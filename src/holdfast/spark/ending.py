@@ -21,14 +21,14 @@ from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.log import LogState
+from holdfast.driver.ahead import too_far_ahead
+from holdfast.driver.scratch import renumbered
 from holdfast.errors import ConfigurationError, ProcessingError, StateLostError
 from holdfast.failpoints import failpoint
 from holdfast.operators.loop import LoopOperator
-from holdfast.spark.ahead import too_far_ahead
 from holdfast.spark.flow.reading import without_rows
-from holdfast.spark.quiet import marked_epoch
-from holdfast.spark.scratch import renumbered
-from holdfast.spark.trees import nodes
+from holdfast.spark.jvm.quiet import marked_epoch
+from holdfast.spark.jvm.trees import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

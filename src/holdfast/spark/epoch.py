@@ -18,17 +18,17 @@ from pyspark.sql import DataFrame
 from holdfast.checkpoint.entry import EpochRecord, PlacedPartition, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.time import PipelineTime
+from holdfast.driver.pacing import Pacing, Shape
 from holdfast.errors import InternalError
 from holdfast.failpoints import failpoint
 from holdfast.operators.base import Clock
 from holdfast.sinks.base import Stager
+from holdfast.spark.cluster.host_jobs import HostGoneError
 from holdfast.spark.flow.graph import Graph, Node, times_of
 from holdfast.spark.flow.job import EpochJob, NodeJob
 from holdfast.spark.flow.repeated import Repeated
 from holdfast.spark.flow.scans import Scans
-from holdfast.spark.host_jobs import HostGoneError
-from holdfast.spark.pacing import Pacing, Shape
-from holdfast.spark.placed import Placer
+from holdfast.spark.jvm.placed import Placer
 from holdfast.spark.progress import EpochProgress, progress_of
 from holdfast.spark.reports import (
     RepeatedError,
@@ -42,10 +42,10 @@ from holdfast.spark.reports import (
 )
 from holdfast.spark.session import ONE_HOST_SETTINGS, QUERY_SETTINGS, batch_limit
 from holdfast.spark.site import Placement, Site
-from holdfast.spark.task import TaskReport, TaskSpec
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.version import Version
 from holdfast.storage import Storage
+from holdfast.tasks.task import TaskReport, TaskSpec
 
 __all__ = ["EpochLoop"]
 

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from holdfast.errors import WHAT_TO_DO, HoldfastError, InternalError, ProcessingError
-from holdfast.spark.quiet import told_elsewhere
+from holdfast.spark.jvm.quiet import told_elsewhere
 
 __all__ = ["STOP_FIRST", "failure_of", "unexpected"]
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import NumericType
 
 from holdfast.errors import InputError
 from holdfast.operators.window.spec import CHANGE
-from holdfast.spark.quiet import told_by_us
+from holdfast.spark.jvm.quiet import told_by_us
 from holdfast.types import quoted
 
 __all__ = ["fold_frame"]

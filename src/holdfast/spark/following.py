@@ -7,12 +7,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.driver.recovery import Recovery
 from holdfast.errors import HoldfastError, StateLostError
-from holdfast.spark.host_jobs import HostGoneError
-from holdfast.spark.recovering import Recovery
+from holdfast.spark.cluster.host_jobs import HostGoneError
 
 if TYPE_CHECKING:
-    from holdfast.spark.cluster import ClusterSite
+    from holdfast.spark.cluster.site import ClusterSite
     from holdfast.spark.running import Running
 
 __all__ = ["FOLLOW_S", "FirstEpoch", "Following"]

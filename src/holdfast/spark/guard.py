@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from holdfast.errors import InputError
-from holdfast.spark.trees import nodes, source_options
+from holdfast.spark.jvm.trees import nodes, source_options
 
 __all__ = ["check_stream"]
 

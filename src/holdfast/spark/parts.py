@@ -10,16 +10,16 @@ from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.driver.options import Options
+from holdfast.driver.scratch import ScratchReader
 from holdfast.spark.ending import InputEnd
 from holdfast.spark.epoch import EpochLoop
-from holdfast.spark.options import Options
-from holdfast.spark.scratch import ScratchReader
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.spark.background import BackgroundJobs
-    from holdfast.spark.cluster import ClusterSite
+    from holdfast.spark.cluster.site import ClusterSite
     from holdfast.spark.ticks import Ticks
 
 __all__ = ["QueryParts"]

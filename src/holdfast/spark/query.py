@@ -13,11 +13,11 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 
 from holdfast.checkpoint.ledger import Ahead
+from holdfast.driver.recovery import Recovery
 from holdfast.errors import ConfigurationError, HoldfastError, InputError
 from holdfast.spark.following import FOLLOW_S
 from holdfast.spark.parts import QueryParts
 from holdfast.spark.progress import EpochProgress
-from holdfast.spark.recovering import Recovery
 from holdfast.spark.running import Running
 from holdfast.spark.says_how import QUERY, SaysHow
 

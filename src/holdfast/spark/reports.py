@@ -12,8 +12,8 @@ from holdfast.errors import InputError, InternalError
 from holdfast.operators.loop import LoopOperator
 from holdfast.spark.flow.job import NodeJob
 from holdfast.spark.site import Placement
-from holdfast.spark.task import TaskReport
 from holdfast.state.hashing import partition_range
+from holdfast.tasks.task import TaskReport
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -16,6 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, Checkpoint, EpochRecord
+from holdfast.driver.ahead import wait_while_ahead
+from holdfast.driver.recovery import Recovery
+from holdfast.driver.requests import Requests
+from holdfast.driver.shared_lock import SharedLock
 from holdfast.errors import (
     FencedError,
     HoldfastError,
@@ -24,21 +28,17 @@ from holdfast.errors import (
     StateLostError,
 )
 from holdfast.failpoints import failpoint
-from holdfast.spark.ahead import wait_while_ahead
 from holdfast.spark.ending import LastEpochs, await_input
 from holdfast.spark.explain import STOP_FIRST, failure_of, unexpected
 from holdfast.spark.fleeting import was_cancelled
 from holdfast.spark.following import FirstEpoch, Following
 from holdfast.spark.parts import QueryParts
 from holdfast.spark.progress import EpochProgress
-from holdfast.spark.recovering import Recovery
-from holdfast.spark.requests import Requests
-from holdfast.spark.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from holdfast.spark.cluster import ClusterSite
+    from holdfast.spark.cluster.site import ClusterSite
 
 __all__ = ["Running"]
 

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import ConfigurationError
-from holdfast.spark.quiet import mark_jobs
+from holdfast.spark.jvm.quiet import mark_jobs
 
 __all__ = [
     "ONE_HOST_SETTINGS",

@@ -1,7 +1,7 @@
 """Where the tasks of a pipeline run, and where the local forms of its runs are.
 
 On one machine that is one folder, and the driver sees it too. On a cluster
-(:mod:`holdfast.spark.cluster`) every host has such a folder, and only tasks on a host see it.
+(:mod:`holdfast.spark.cluster.site`) every host has such a folder, and only tasks on a host see it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.recovery.eviction import evictions
-from holdfast.recovery.placement import Assignment
-from holdfast.spark.local_files import LocalFiles
+from holdfast.driver.local_files import LocalFiles
+from holdfast.placement.eviction import evictions
+from holdfast.placement.planner import Assignment
 from holdfast.state.hashing import HashRange
 from holdfast.state.run import Run
 from holdfast.state.version import Change, Version

@@ -22,31 +22,11 @@ from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, LAST_EPOCH, Checkpoint
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import Log, LogMovedError, LogState, read_log, tried_exclusive
 from holdfast.checkpoint.time import PipelineTime
-from holdfast.errors import ConfigurationError, CorruptionError, FencedError
-from holdfast.failpoints import failpoint
-from holdfast.operators.description import find_alike
-from holdfast.recovery.health import HostHealth
-from holdfast.sinks.base import Sink, SinkContext
-from holdfast.spark.background import BackgroundJobs
-from holdfast.spark.cluster import ClusterSite
-from holdfast.spark.ending import InputEnd, before_end
-from holdfast.spark.epoch import EpochLoop
-from holdfast.spark.executors import send_holdfast
-from holdfast.spark.flow.graph import Graph, Node, build_graph
-from holdfast.spark.flow.reading import readings
-from holdfast.spark.flow.scans import Scans
-from holdfast.spark.flow.slices import as_one, keep_empty
-from holdfast.spark.host_wait import waiting_for_hosts
-from holdfast.spark.hosts import is_cluster
-from holdfast.spark.local_files import LocalFiles
-from holdfast.spark.options import Options
-from holdfast.spark.own_folders import OwnFolders
-from holdfast.spark.pacing import Pacing
-from holdfast.spark.parts import QueryParts
-from holdfast.spark.query import Query
-from holdfast.spark.quiet import marked_start
-from holdfast.spark.reports import Reports
-from holdfast.spark.restore import (
+from holdfast.driver.local_files import LocalFiles
+from holdfast.driver.options import Options
+from holdfast.driver.own_folders import OwnFolders
+from holdfast.driver.pacing import Pacing
+from holdfast.driver.restore import (
     check_programs,
     check_sinks,
     check_sources,
@@ -55,11 +35,31 @@ from holdfast.spark.restore import (
     prepare_runs,
     read_position,
 )
-from holdfast.spark.scratch import ScratchReader, build_scratch, renumbered
+from holdfast.driver.scratch import ScratchReader, build_scratch, renumbered
+from holdfast.errors import ConfigurationError, CorruptionError, FencedError
+from holdfast.failpoints import failpoint
+from holdfast.operators.description import find_alike
+from holdfast.placement.health import HostHealth
+from holdfast.sinks.base import Sink, SinkContext
+from holdfast.spark.background import BackgroundJobs
+from holdfast.spark.cluster.executors import send_holdfast
+from holdfast.spark.cluster.host_wait import waiting_for_hosts
+from holdfast.spark.cluster.hosts import is_cluster
+from holdfast.spark.cluster.site import ClusterSite
+from holdfast.spark.ending import InputEnd, before_end
+from holdfast.spark.epoch import EpochLoop
+from holdfast.spark.flow.graph import Graph, Node, build_graph
+from holdfast.spark.flow.reading import readings
+from holdfast.spark.flow.scans import Scans
+from holdfast.spark.flow.slices import as_one, keep_empty
+from holdfast.spark.jvm.quiet import marked_start
+from holdfast.spark.jvm.trees import count_sources
+from holdfast.spark.parts import QueryParts
+from holdfast.spark.query import Query
+from holdfast.spark.reports import Reports
 from holdfast.spark.session import own_session
 from holdfast.spark.site import LocalSite, Site
 from holdfast.spark.ticks import Ticks, source_numbers, ticking_on, with_ticks
-from holdfast.spark.trees import count_sources
 from holdfast.spark.types import spark_schema
 from holdfast.state.expiry import TableClock
 from holdfast.state.schema import SchemaRecord

@@ -18,7 +18,7 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from holdfast.spark.scratch import source_offsets
+from holdfast.driver.scratch import source_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -220,7 +220,7 @@ class _Grouping:
         return None
 
     def _refuse_column(self, node: exp.Column) -> NoReturn:
-        from holdfast.spark.sqlparser import is_builtin
+        from holdfast.spark.jvm.sqlparser import is_builtin
 
         session = self.relation.stream.df.sparkSession
         around = node.find_ancestor(exp.Anonymous)

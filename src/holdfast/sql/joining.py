@@ -250,7 +250,7 @@ class _Join:
 def _type(stream: Stream, text: str) -> str:
     from pyspark.errors import PySparkException
 
-    from holdfast.spark.quiet import told_by_us
+    from holdfast.spark.jvm.quiet import told_by_us
 
     try:
         with told_by_us():

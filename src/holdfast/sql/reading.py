@@ -27,7 +27,7 @@ def check_reading(statement: str, tree: exp.Expr, session: SparkSession) -> None
     """Raise unless Spark reads the statement as the tree has it."""
     from pyspark.errors import PySparkException
 
-    from holdfast.spark.sqlparser import reading
+    from holdfast.spark.jvm.sqlparser import reading
 
     try:
         theirs = reading(session, _plain(statement, tree))
@@ -46,7 +46,7 @@ def _check_times(words: str, ours: str, session: SparkSession) -> None:
     """Raise unless Spark reads what stands in a window table behind the table as it is understood."""
     from pyspark.errors import PySparkException
 
-    from holdfast.spark.sqlparser import reading
+    from holdfast.spark.jvm.sqlparser import reading
 
     try:
         theirs = reading(session, f"SELECT f({words})")
@@ -62,7 +62,7 @@ def _check_times(words: str, ours: str, session: SparkSession) -> None:
 def _same(theirs: str, ours: str, session: SparkSession) -> bool:
     from pyspark.errors import PySparkException
 
-    from holdfast.spark.sqlparser import reading
+    from holdfast.spark.jvm.sqlparser import reading
 
     try:
         return theirs == reading(session, ours)
@@ -95,7 +95,7 @@ def _misread(tree: exp.Expr, session: SparkSession) -> InputError:
     """Says which part it is, as far as that can be told."""
     from pyspark.errors import PySparkException
 
-    from holdfast.spark.sqlparser import reading
+    from holdfast.spark.jvm.sqlparser import reading
 
     nodes = [node for node in tree.walk() if isinstance(node, exp.Condition)]
     for node in reversed(nodes):

@@ -214,8 +214,8 @@ def filtered(stream: Stream, condition: str) -> Stream:
 def _tried(stream: Stream, step: Callable[[DataFrame], DataFrame]) -> Stream:
     from pyspark.errors import PySparkException
 
-    from holdfast.spark.quiet import told_by_us
-    from holdfast.spark.sqlparser import aggregates_rows
+    from holdfast.spark.jvm.quiet import told_by_us
+    from holdfast.spark.jvm.sqlparser import aggregates_rows
 
     try:
         with told_by_us():

@@ -14,9 +14,9 @@ import xxhash
 
 from holdfast.checkpoint.entry import END_MS
 from holdfast.errors import InputError
-from holdfast.operators.arriving import CONTROL, INITIAL, SOURCE, TAG
 from holdfast.operators.base import Clock, Place, Update
 from holdfast.operators.event_time import LATE, EventTime
+from holdfast.operators.input_rows import CONTROL, INITIAL, SOURCE, TAG
 from holdfast.operators.process.broadcast import BroadcastState
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.convert import MISFITS, fitting, to_python

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
 
+from holdfast.driver.own_folders import until_exit
 from holdfast.errors import ConfigurationError, InputError
 from holdfast.spark.ending import END_OPTION
-from holdfast.spark.own_folders import until_exit
 from holdfast.storage.local import check_no_home
 
 __all__ = ["EpochSource"]

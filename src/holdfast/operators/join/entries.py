@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from holdfast.operators.arriving import Fields
 from holdfast.operators.base import Clock, StateReader
 from holdfast.operators.columns import Bits, numbers
+from holdfast.operators.input_rows import Fields
 from holdfast.operators.join.matching import Micros, order_by_time
 from holdfast.operators.join.rows import KeySpace, Rows, take_rows
 from holdfast.state.columns import Indices, hash_values, one_array

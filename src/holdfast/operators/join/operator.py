@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InputError
-from holdfast.operators.arriving import SOURCE, Fields, arriving_schema
 from holdfast.operators.base import Clock, Operator, Received
 from holdfast.operators.columns import column, is_valid, numbers
 from holdfast.operators.event_time import EventTime
+from holdfast.operators.input_rows import SOURCE, Fields, input_row_schema
 from holdfast.operators.join.packing import Packing, SideName, pack
 from holdfast.operators.join.rows import Rows
 from holdfast.state.columns import Indices, one_array
@@ -116,7 +116,7 @@ class JoinOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, what is joined on, order, source (0: left, 1: right), then the slots."""
-        return arriving_schema(self.on, self.packing.slots)
+        return input_row_schema(self.on, self.packing.slots)
 
     @property
     def key_columns(self) -> int:

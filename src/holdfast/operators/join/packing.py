@@ -13,8 +13,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from holdfast.operators.arriving import Fields
 from holdfast.operators.columns import column
+from holdfast.operators.input_rows import Fields
 
 __all__ = ["SLOT", "Packing", "SideName", "pack"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from holdfast.operators.arriving import SOURCE, TAG, Fields
 from holdfast.operators.columns import Bits, column, is_valid, numbers
+from holdfast.operators.input_rows import SOURCE, TAG, Fields
 from holdfast.operators.join.matching import Micros, order_by_time
 from holdfast.operators.join.packing import Packing, SideName
 from holdfast.state.columns import Indices, concat, hash_values, one_array, take_all

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InputError
-from holdfast.operators.arriving import Fields
 from holdfast.operators.base import Clock, Place, Session, StateReader, Update
 from holdfast.operators.columns import Bits
 from holdfast.operators.event_time import EventTime
+from holdfast.operators.input_rows import Fields
 from holdfast.operators.join.entries import EntryTable, Hints, Stored
 from holdfast.operators.join.matching import Micros, find_stretches, stable_order
 from holdfast.operators.join.operator import JoinOperator, JoinOutput

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError, ProcessingError
-from holdfast.operators.arriving import Fields, arriving_schema, receive_timed
 from holdfast.operators.base import Clock, Operator, Received, StateReader, Update
 from holdfast.operators.event_time import LATE, EventTime
+from holdfast.operators.input_rows import Fields, input_row_schema, receive_timed
 from holdfast.operators.process.convert import to_arrow
 from holdfast.operators.process.declare import ValueState, declared_states
 from holdfast.operators.process.output import declared_output
@@ -140,7 +140,7 @@ class BatchOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, keys, order, then the columns."""
-        return arriving_schema(self._keys, self.columns)
+        return input_row_schema(self._keys, self.columns)
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -12,16 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError, ProcessingError
-from holdfast.operators.arriving import (
-    CONTROL,
-    INITIAL,
-    SOURCE,
-    TAG,
-    Fields,
-    arriving_schema,
-    part_control,
-    receive_timed,
-)
 from holdfast.operators.base import (
     Clock,
     Operator,
@@ -32,6 +22,16 @@ from holdfast.operators.base import (
     Update,
 )
 from holdfast.operators.event_time import LATE, EventTime, greatest_ms
+from holdfast.operators.input_rows import (
+    CONTROL,
+    INITIAL,
+    SOURCE,
+    TAG,
+    Fields,
+    input_row_schema,
+    part_control,
+    receive_timed,
+)
 from holdfast.operators.process.broadcast import BroadcastCell, BroadcastState, broadcast_table
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.declare import TimeKind
@@ -112,7 +112,7 @@ class ProcessOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, keys, order, source, then the columns of each source."""
-        return arriving_schema(
+        return input_row_schema(
             self.keys, self.columns, control=self.control or (), initial=self.initial or ()
         )
 

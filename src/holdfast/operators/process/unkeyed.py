@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InputError
-from holdfast.operators.arriving import CONTROL, TAG, Fields, arriving_schema, part_control
 from holdfast.operators.base import (
     Clock,
     Operator,
@@ -24,6 +23,7 @@ from holdfast.operators.base import (
     StateReader,
     Update,
 )
+from holdfast.operators.input_rows import CONTROL, TAG, Fields, input_row_schema, part_control
 from holdfast.operators.process.broadcast import (
     BroadcastCell,
     BroadcastState,
@@ -201,7 +201,7 @@ class PartitionOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash (the first of the partition's range), order, source, columns."""
-        return arriving_schema((), self.columns, control=self.control or ())
+        return input_row_schema((), self.columns, control=self.control or ())
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -1,1 +1,1 @@
-"""Windows made of rows that follow each other closely, and functions over all rows of a window."""
+"""Windows made of rows that follow each other closely."""

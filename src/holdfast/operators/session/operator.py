@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InputError
-from holdfast.operators.arriving import Fields
+from holdfast.operators.aggregates.buffers import Buffers, Overflow
+from holdfast.operators.aggregates.kinds import AggregateSpec
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, StateReader
-from holdfast.operators.buffers import Buffers, Overflow
 from holdfast.operators.columns import column
 from holdfast.operators.groups import Groups
-from holdfast.operators.kinds import AggregateSpec
-from holdfast.operators.session.keyed import Hints, keys_of, same_key_for_all
-from holdfast.operators.session.spans import merge_spans
+from holdfast.operators.input_rows import Fields
+from holdfast.operators.piece_keys import Hints, keys_of, same_key_for_all
 from holdfast.operators.session.work import SessionWork, Shape
+from holdfast.operators.spans import merge_spans
 from holdfast.operators.window.spec import (
     CHANGE,
     COUNT,

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from holdfast.operators.arriving import Fields
+from holdfast.operators.aggregates.buffers import Buffers
 from holdfast.operators.base import Clock, Session, StateReader, Update
-from holdfast.operators.buffers import Buffers
 from holdfast.operators.columns import Bits, column
 from holdfast.operators.groups import Groups
-from holdfast.operators.session.keyed import (
+from holdfast.operators.input_rows import Fields
+from holdfast.operators.piece_keys import (
     NEVER,
     Hints,
     KeySet,
@@ -28,7 +28,7 @@ from holdfast.operators.session.keyed import (
     together,
 )
 from holdfast.operators.session.same import same_values
-from holdfast.operators.session.spans import Merged, merge_spans
+from holdfast.operators.spans import Merged, merge_spans
 from holdfast.operators.window.spec import PANE, TIME, WINDOW_END, WINDOW_START, Output
 from holdfast.state.columns import Indices, concat, take_all
 from holdfast.state.hashing import HashRange, entry_hashes

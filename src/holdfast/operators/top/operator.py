@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError
-from holdfast.operators.arriving import TAG, Fields, arriving_schema, receive_timed
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, StateReader
 from holdfast.operators.columns import column
 from holdfast.operators.event_time import LATE, EventTime, milliseconds
 from holdfast.operators.groups import Groups
+from holdfast.operators.input_rows import TAG, Fields, input_row_schema, receive_timed
 from holdfast.operators.top.ranking import SortColumn, rank_rows
 from holdfast.operators.top.session import TopSession
 from holdfast.operators.top.tables import TopTables
@@ -135,7 +135,7 @@ class TopOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, keys, order, source, then the other columns."""
-        return arriving_schema(self.keys, self.columns)
+        return input_row_schema(self.keys, self.columns)
 
     @cached_property
     def output_schema(self) -> pa.Schema:

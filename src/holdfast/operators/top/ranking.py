@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.operators.order import sortable
+from holdfast.operators.aggregates.order import sortable
 from holdfast.state.columns import Indices
 
 __all__ = ["Ranked", "SortColumn", "TopRows", "rank_rows", "ranks_within"]

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.operators.arriving import TAG
 from holdfast.operators.base import Clock, FoundMany, Session, StateReader, Update
 from holdfast.operators.columns import column, is_valid
 from holdfast.operators.groups import Groups
+from holdfast.operators.input_rows import TAG
 from holdfast.operators.top.ranking import SortColumn, TopRows, rank_rows
 from holdfast.operators.top.tables import CAME, EXPIRES, PLACE
 from holdfast.state.columns import Indices, concat, hash_values, one_array, take, take_all

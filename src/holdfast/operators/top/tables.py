@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from holdfast.operators.arriving import Fields
+from holdfast.operators.input_rows import Fields
 from holdfast.state.schema import Column, TableSchema
 
 __all__ = ["CAME", "EXPIRES", "PLACE", "TopTables"]

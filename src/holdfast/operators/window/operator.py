@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError
-from holdfast.operators.arriving import Fields
+from holdfast.operators.aggregates.buffers import Buffers, Overflow, rows_of
+from holdfast.operators.aggregates.kinds import AggregateSpec
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, StateReader, Update
-from holdfast.operators.buffers import Buffers, Overflow, rows_of
 from holdfast.operators.columns import column, numbers
 from holdfast.operators.groups import Groups
-from holdfast.operators.kinds import AggregateSpec
+from holdfast.operators.input_rows import Fields
 from holdfast.operators.window.changes import changes_of
 from holdfast.operators.window.firing import Firing, Rules
 from holdfast.operators.window.panes import (

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.operators.buffers import rows_of
+from holdfast.operators.aggregates.buffers import rows_of
 from holdfast.operators.columns import Bits
 from holdfast.operators.window.firing import Firing
 from holdfast.operators.window.tables import FIRED

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from holdfast.operators.arriving import Fields
-from holdfast.operators.buffers import Buffers
+from holdfast.operators.aggregates.buffers import Buffers
+from holdfast.operators.input_rows import Fields
 from holdfast.operators.window.spec import WINDOW_START
 from holdfast.state.schema import Column, TableSchema
 

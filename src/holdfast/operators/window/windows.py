@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.operators.aggregates.buffers import rows_of
 from holdfast.operators.base import StateReader
-from holdfast.operators.buffers import rows_of
 from holdfast.operators.columns import Bits, NDArray, column, numbers
 from holdfast.operators.groups import Groups
 from holdfast.operators.window.spec import COUNT, WINDOW_START

@@ -16,10 +16,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.errors import InputError
-from holdfast.operators.kinds import AggregateSpec, make_merger
-from holdfast.operators.sums import sum_type
+from holdfast.operators.aggregates.kinds import AggregateSpec, make_merger
+from holdfast.operators.aggregates.sums import sum_type
 from holdfast.spark.adopt.keys import Field
-from holdfast.spark.buffers import clean
+from holdfast.spark.plans.buffers import clean
 from holdfast.spark.types import spark_type
 
 __all__ = ["our_buffers"]

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql import types as T  # noqa: N812
 
 from holdfast.errors import InputError
-from holdfast.spark.buffers import clean
+from holdfast.spark.plans.buffers import clean
 from holdfast.spark.types import arrow_type_nested, spark_type
 from holdfast.state.schema import HASH
 from holdfast.state.schema import Column as StateColumn

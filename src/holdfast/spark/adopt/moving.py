@@ -17,6 +17,7 @@ from holdfast.checkpoint.entry import Checkpoint, EpochRecord
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import Log, LogState, read_log, tried_exclusive
 from holdfast.checkpoint.retention import Retention
+from holdfast.driver.options import _NAME
 from holdfast.errors import ConfigurationError, HoldfastError, InputError, InternalError
 from holdfast.failpoints import failpoint
 from holdfast.operators.description import Description
@@ -24,7 +25,6 @@ from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
 from holdfast.spark.adopt.position import check_sources, last_epoch, next_watermark, position_for
 from holdfast.spark.adopt.program import Program, adopted_tables
 from holdfast.spark.adopt.tables import AdoptedTable, partitions_for, write_table
-from holdfast.spark.options import _NAME
 from holdfast.state.expiry import TableClock
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage, open_storage

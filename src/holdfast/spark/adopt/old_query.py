@@ -18,8 +18,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.driver.scratch import ScratchReader
 from holdfast.errors import ConfigurationError, InputError
-from holdfast.spark.scratch import ScratchReader
 from holdfast.spark.session import QUERY_SETTINGS
 
 __all__ = ["OldQuery", "StatefulOperator", "reasons_of", "told"]

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.time import Watermark
+from holdfast.driver.scratch import source_offsets
 from holdfast.errors import InputError
 from holdfast.spark.adopt.old_query import OldQuery
 from holdfast.spark.adopt.program import Program
-from holdfast.spark.scratch import source_offsets
 
 __all__ = ["check_sources", "last_epoch", "next_watermark", "position_for"]
 

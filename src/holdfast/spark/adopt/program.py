@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.time import Watermark
 from holdfast.errors import InputError
-from holdfast.operators.aggregate import AggregateOperator
+from holdfast.operators.aggregates.operator import AggregateOperator
 from holdfast.operators.base import Operator
 from holdfast.operators.deduplicate import DeduplicateOperator
 from holdfast.operators.process.batch import BatchOperator
@@ -26,9 +26,9 @@ from holdfast.spark.adopt.process import process_tables
 from holdfast.spark.adopt.tables import AdoptedTable
 from holdfast.spark.flow.graph import build_graph
 from holdfast.spark.flow.slices import as_one
-from holdfast.spark.lift import AggregatePlan
-from holdfast.spark.plan import Plan
-from holdfast.spark.trees import count_sources
+from holdfast.spark.jvm.trees import count_sources
+from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.lift import AggregatePlan
 
 if TYPE_CHECKING:
     from holdfast.pipeline import Pipeline

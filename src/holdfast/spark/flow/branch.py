@@ -73,7 +73,7 @@ class Branch:
     def then(self, step: Callable[[DataFrame], DataFrame]) -> Branch:
         """The branch with one more step."""
         from holdfast.spark.guard import check_stream
-        from holdfast.spark.process import check_event_time
+        from holdfast.spark.plans.process import check_event_time
 
         df, mark = step(self.df), self.watermark
         if not hasattr(df, "isStreaming"):

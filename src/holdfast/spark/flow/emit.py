@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from holdfast.driver.pacing import Shape
 from holdfast.operators.base import Operator
-from holdfast.spark.pacing import Shape
-from holdfast.spark.plan import Plan
-from holdfast.spark.rows import columns_of
+from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.rows import columns_of
 from holdfast.state.schema import TableSchema
 
 __all__ = ["EmitOperator", "EmitPlan"]

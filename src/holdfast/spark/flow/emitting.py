@@ -1,6 +1,6 @@
 """The task at the end of a stream without an operator of its own: rows go to their sinks.
 
-Nothing here imports PySpark, as in :mod:`holdfast.spark.task`.
+Nothing here imports PySpark, as in :mod:`holdfast.tasks.task`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from holdfast.failpoints import failpoint
 from holdfast.sinks.base import StageWriter
-from holdfast.spark.task import TaskReport, TaskSpec
+from holdfast.tasks.task import TaskReport, TaskSpec
 
 __all__ = ["emit_rows"]
 

@@ -18,9 +18,9 @@ from holdfast.sinks.base import Sink
 from holdfast.spark.flow.branch import Branch, LoopStart, Output, Source, WatermarkSpec
 from holdfast.spark.flow.emit import EmitPlan
 from holdfast.spark.flow.plain import plain_columns
-from holdfast.spark.plan import Plan
-from holdfast.spark.rows import columns_of
-from holdfast.spark.trees import plan_words
+from holdfast.spark.jvm.trees import plan_words
+from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.rows import columns_of
 from holdfast.state.schema import TableSchema
 
 if TYPE_CHECKING:

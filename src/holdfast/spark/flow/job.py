@@ -20,6 +20,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import IntegerType, StructField, StructType
 from pyspark.util import PythonEvalType
 
+from holdfast.driver.pacing import Shape
 from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.base import Clock
 from holdfast.spark.flow.emit import EmitOperator
@@ -28,13 +29,12 @@ from holdfast.spark.flow.graph import Feed, Graph, Node
 from holdfast.spark.flow.loop import read_loop
 from holdfast.spark.flow.repeated import Repeated
 from holdfast.spark.flow.scans import SourceRows
-from holdfast.spark.handed import OUTPUT, handed_schema, struct_name
-from holdfast.spark.pacing import Shape
-from holdfast.spark.placed import Placer, task_host, task_partition
-from holdfast.spark.preaggregate import Grouped, preaggregated
-from holdfast.spark.prepared import frame_of, rdd_of
-from holdfast.spark.task import BRANCH, TaskSpec, work_through
+from holdfast.spark.jvm.placed import Placer, task_host, task_partition
+from holdfast.spark.jvm.prepared import frame_of, rdd_of
+from holdfast.spark.plans.preaggregate import Grouped, preaggregated
 from holdfast.spark.types import spark_schema
+from holdfast.tasks.outputs import OUTPUT, handed_schema, struct_name
+from holdfast.tasks.task import BRANCH, TaskSpec, work_through
 from holdfast.types import quoted
 
 __all__ = ["NOTHING", "EpochJob", "NodeJob", "columns_of", "map_in_arrow"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from holdfast.spark.trees import each, nodes
+from holdfast.spark.jvm.trees import each, nodes
 
 __all__ = ["Followed", "follow"]
 

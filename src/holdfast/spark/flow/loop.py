@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from holdfast.operators.loop import LoopOperator
-from holdfast.recovery.opener import RunOpener
-from holdfast.spark.rows import RowPlan, columns_of
-from holdfast.spark.task import TaskSpec
-from holdfast.spark.task_state import EpochState
+from holdfast.spark.plans.rows import RowPlan, columns_of
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import partition_range
+from holdfast.tasks.state import EpochState
+from holdfast.tasks.task import TaskSpec
+from holdfast.tiers.opener import RunOpener
 
 if TYPE_CHECKING:
     from holdfast.stream import Stream

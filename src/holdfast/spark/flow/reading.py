@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.spark.flow.graph import Graph
-from holdfast.spark.trees import each, nodes
+from holdfast.spark.jvm.trees import each, nodes
 from holdfast.types import quoted
 
 __all__ = ["Reading", "readings", "without_rows"]

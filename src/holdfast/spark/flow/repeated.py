@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.spark.preaggregate import Grouped
-from holdfast.spark.prepared import java_class, staged
+from holdfast.spark.jvm.prepared import java_class, staged
+from holdfast.spark.plans.preaggregate import Grouped
 
 __all__ = ["Repeated"]
 

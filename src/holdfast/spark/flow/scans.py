@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.spark.flow.reading import Reading, without_rows
 from holdfast.spark.flow.slices import split
-from holdfast.spark.prepared import java_class, scala_object, sequence, staged
-from holdfast.spark.trees import each
+from holdfast.spark.jvm.prepared import java_class, scala_object, sequence, staged
+from holdfast.spark.jvm.trees import each
 
 __all__ = ["Scans", "SourceRows"]
 

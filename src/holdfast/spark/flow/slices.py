@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from holdfast.spark.placed import pruned
+from holdfast.spark.jvm.placed import pruned
 from holdfast.types import quoted
 
 __all__ = ["SOURCE_NUMBER", "as_one", "keep_empty", "split"]

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from holdfast.errors import InputError
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.process.operator import ProcessOperator
-from holdfast.spark.resolve import Resolved
-from holdfast.spark.rows import RowPlan, columns_of, resolve_keys
-from holdfast.spark.shipping import send_along
+from holdfast.spark.cluster.shipping import send_along
+from holdfast.spark.plans.resolve import Resolved
+from holdfast.spark.plans.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.stateful.errors import (
     event_time_without_watermark,
     schema_not_nullable,

@@ -12,17 +12,17 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
+from holdfast.driver.pacing import Shape
 from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.base import Clock, Operator, Place
-from holdfast.recovery.opener import RunOpener
-from holdfast.spark.pacing import Shape
-from holdfast.spark.spill import Ingest
 from holdfast.spark.stateful.api import TransformWithState, plan_stateful
-from holdfast.spark.task_state import EpochState
 from holdfast.spark.types import spark_schema
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import partition_range
 from holdfast.storage.memory import MemoryStorage
+from holdfast.tasks.spill import Ingest
+from holdfast.tasks.state import EpochState
+from holdfast.tiers.opener import RunOpener
 
 __all__ = ["transform_batch"]
 

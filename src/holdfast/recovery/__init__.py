@@ -1,1 +1,0 @@
-"""Where the bytes of state are found again: on this host, or in checkpoint storage."""

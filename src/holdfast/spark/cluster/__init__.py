@@ -1,0 +1,1 @@
+"""The hosts of a cluster as Spark knows them, and jobs on them."""

@@ -1,0 +1,87 @@
+"""Jobs that do something once on each of some hosts, beside the epochs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from holdfast.errors import HoldfastError
+from holdfast.spark.cluster.hosts import LiveHosts
+from holdfast.spark.jvm.placed import Placer, answers, task_host
+from holdfast.spark.session import in_background
+from holdfast.tasks.disk import Found
+
+__all__ = ["HostGoneError", "HostJobs"]
+
+_POLL_S = 0.1
+
+
+class HostGoneError(HoldfastError):
+    """A host went while something was done on it: look who is left, and do it there."""
+
+    kind = "host-gone"
+
+
+class HostJobs:
+    """The jobs of one pipeline on the hosts that are alive."""
+
+    def __init__(self, spark: SparkSession, hosts: LiveHosts, placer: Placer) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._hosts = hosts
+        self._placer = placer
+        self._tag = f"holdfast-hosts-{uuid.uuid4().hex}"
+
+    def run(self, hosts: Sequence[str], task: Callable[[int], Found], what: str) -> list[Found]:
+        """Do something on each host, told its number; ``HostGoneError`` if one of several goes."""
+
+        def run(index: int) -> bytes:
+            found = msgspec.structs.replace(task(index), host=task_host() or "")
+            return msgspec.json.encode(found)
+
+        described = f"{what} on {', '.join(hosts)}"
+        numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)
+        with in_background(self._context, described, self._tag), self.ended_without(hosts, what):
+            return [msgspec.json.decode(found, type=Found) for found in answers(numbers, run)]
+
+    def cancel(self) -> None:
+        """End all that run."""
+        self._context.cancelJobsWithTag(self._tag)
+
+    @contextlib.contextmanager
+    def ended_without(self, hosts: Iterable[str | None], what: str) -> Iterator[None]:
+        """The jobs of this thread end, with ``HostGoneError``, when one of several hosts goes.
+
+        While others of them live, Spark would keep the lost one's task waiting for it, as long as
+        ``spark.locality.wait.node`` says. A task alone is given to another host, which does no harm.
+        """
+        tag, over = f"{self._tag}-{uuid.uuid4().hex}", threading.Event()
+        named = {host for host in hosts if host is not None}
+        gone: set[str] = set()
+
+        def watch() -> None:
+            while not over.wait(_POLL_S):
+                gone.update(named - {host.name for host in self._hosts.hosts()})
+                if gone:  # Again and again: the job may not have begun yet.
+                    self._context.cancelJobsWithTag(tag)
+
+        self._context.addJobTag(tag)
+        if len(named) > 1:
+            threading.Thread(target=watch, name="holdfast-hosts", daemon=True).start()
+        try:
+            yield
+        except Exception as error:
+            if gone:
+                raise HostGoneError(
+                    f"{what}: {', '.join(sorted(gone))} is gone",
+                    hint="a pipeline that runs goes on with those left; repeat a start that met this",
+                ) from error
+            raise
+        finally:
+            over.set()
+            self._context.removeJobTag(tag)

@@ -1,0 +1,1 @@
+"""Every touch of Spark's internals, by capability."""

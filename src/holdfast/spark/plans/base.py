@@ -1,0 +1,67 @@
+"""What the epoch loop asks of a plan: how the rows of its inputs reach the tasks of an operator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+from holdfast.driver.pacing import Shape
+from holdfast.errors import InternalError
+from holdfast.operators.base import Clock, Operator
+from holdfast.spark.plans.preaggregate import Grouped
+from holdfast.state.hashing import partition_sql
+from holdfast.state.schema import HASH
+
+__all__ = ["Plan"]
+
+
+class Plan(ABC):
+    """How an operator gets its rows; unless a plan says otherwise, one by one and by their hash."""
+
+    operator: Operator
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """What its inputs are called: the operator reports event times under these names."""
+        return ("main",)
+
+    @property
+    def may_preaggregate(self) -> bool:
+        """Whether rows can be grouped before they are sent."""
+        return False
+
+    @property
+    def must_preaggregate(self) -> bool:
+        """Whether they have to be."""
+        return False
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """What it makes of its input's columns, in Spark's words, besides what the operator describes."""
+        return ()
+
+    @abstractmethod
+    def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
+        """The columns of the operator's input, for rows of a port; ``first``: no epoch was before."""
+
+    def looked_at(self, frame: DataFrame, port: int) -> DataFrame:
+        """A frame that needs all columns that the operator does, for rows of a port."""
+        return self.lift(frame, first=False, port=port)
+
+    def at(self, clock: Clock) -> None:
+        """Have frames that depend on the time go by that of an epoch, those made before as well."""
+        del clock
+
+    def preaggregate(self, frame: DataFrame) -> Grouped:
+        """The same, grouped."""
+        del frame
+        raise InternalError(f"rows for {self.operator.id!r} can't be grouped")
+
+    def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
+        """Every row where its key's partition is."""
+        if not shape.shuffle:
+            return frame.coalesce(1)
+        where = F.expr(partition_sql(HASH, shape.partitions))
+        return frame.repartitionById(shape.partitions, where)

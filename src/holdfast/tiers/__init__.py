@@ -1,0 +1,1 @@
+"""Where the bytes of a run can be had, and how they get there: this host's disk, checkpoint storage."""
