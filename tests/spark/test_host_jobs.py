@@ -159,7 +159,9 @@ def test_a_users_thread_has_its_own_jobs_to_itself_when_hosts_have_been_looked_a
     try:
         before = dict(context._jsc.sc().getLocalProperties())
         jobs = HostJobs(spark, cast(Any, hosts), placer)
-        assert jobs.run([host.name], lambda _: Found("h"), "look") == [Found("h")]
+        assert jobs.run([host.name], lambda _: Found(seconds=1.0), "look") == [
+            Found(host.name, seconds=1.0)
+        ]
         assert dict(context._jsc.sc().getLocalProperties()) == before
     finally:
         context.clearJobTags()
