@@ -8,28 +8,34 @@ takes a millisecond.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 __all__ = [
     "Condition",
     "Event",
     "Lock",
+    "ReentrantLock",
     "Result",
     "Runtime",
     "Thread",
+    "ahead",
     "beside",
     "condition",
     "current_thread",
     "each",
     "event",
+    "file_lock",
     "lock",
     "monotonic",
     "new_id",
@@ -42,11 +48,12 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
 U = TypeVar("U")
 
 
-class Lock(Protocol):
-    """Held by one thread; by :func:`rlock`, as often as it likes."""
+class ReentrantLock(Protocol):
+    """Held by one thread, as often as it likes."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it; whether it was to be had."""
@@ -56,7 +63,14 @@ class Lock(Protocol):
 
     def __enter__(self) -> bool: ...
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
+
+
+class Lock(ReentrantLock, Protocol):
+    """Held by one thread, once."""
+
+    def locked(self) -> bool:
+        """Whether somebody holds it."""
 
 
 class Event(Protocol):
@@ -80,12 +94,12 @@ class Condition(Protocol):
 
     def __enter__(self) -> bool: ...
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until somebody says that something has changed."""
 
-    def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> bool:
+    def wait_for(self, predicate: Callable[[], U], timeout: float | None = None) -> U:
         """Wait until it is so, so long at most; whether it is."""
 
     def notify_all(self) -> None:
@@ -105,10 +119,10 @@ class Thread(Protocol):
         """Whether it has begun and not ended."""
 
 
-class Result(Protocol[T]):
+class Result(Protocol[R_co]):
     """What a function that was called beside others comes to."""
 
-    def result(self) -> T:
+    def result(self) -> R_co:
         """Wait for it."""
 
 
@@ -131,7 +145,7 @@ class Runtime:
         """A lock."""
         return threading.Lock()
 
-    def rlock(self) -> Lock:
+    def rlock(self) -> ReentrantLock:
         """A lock that whoever has it may take again."""
         return threading.RLock()
 
@@ -163,6 +177,28 @@ class Runtime:
         """What a function says of each item, some at once; raises what the first of them raises."""
         with ThreadPoolExecutor(at_once) as pool:
             return list(pool.map(function, items))
+
+    def ahead(self, function: Callable[[T], U], items: Iterable[T], at_once: int) -> Iterator[U]:
+        """The same one by one, the next ones being worked on meanwhile, and no more of them."""
+        coming: deque[Future[U]] = deque()
+        with ThreadPoolExecutor(at_once) as pool:
+            try:
+                for item in items:
+                    coming.append(pool.submit(function, item))
+                    if len(coming) > at_once:
+                        yield coming.popleft().result()
+                while coming:
+                    yield coming.popleft().result()
+            finally:
+                for late in coming:
+                    late.cancel()
+
+    @contextmanager
+    def file_lock(self, path: Path) -> Iterator[None]:
+        """Hold a file's lock, also against other processes of this host."""
+        with path.open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
 
     @contextmanager
     def beside(self, function: Callable[[], T]) -> Iterator[Result[T]]:
@@ -213,7 +249,7 @@ def lock() -> Lock:
     return _current.lock()
 
 
-def rlock() -> Lock:
+def rlock() -> ReentrantLock:
     """A lock that whoever has it may take again."""
     return _current.rlock()
 
@@ -255,6 +291,22 @@ def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U
     ['A', 'B']
     """
     return _current.each(function, items, at_once)
+
+
+def ahead(function: Callable[[T], U], items: Iterable[T], at_once: int) -> Iterator[U]:
+    """The same one by one, the next ones being worked on meanwhile, and no more of them.
+
+    >>> list(ahead(str.upper, iter("abc"), at_once=2))
+    ['A', 'B', 'C']
+    """
+    return _current.ahead(function, items, at_once)
+
+
+@contextmanager
+def file_lock(path: Path) -> Iterator[None]:
+    """Hold a file's lock, also against other processes of this host; the file is made if need be."""
+    with _current.file_lock(path):
+        yield
 
 
 @contextmanager

@@ -8,14 +8,12 @@ publish, tell listeners, and collect what no entry needs any more.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast import runtime
 from holdfast.checkpoint.blobs import blob_digest, blob_name
 from holdfast.checkpoint.entry import Checkpoint, SegmentRef, StagedOutput
 from holdfast.checkpoint.ledger import Ledger, Snapshot
@@ -111,7 +109,7 @@ class Coordinator:
     last: Checkpoint | None = None
     last_error: HoldfastError | None = None
     publish_error: HoldfastError | None = None
-    _one: threading.Lock = field(default_factory=threading.Lock)
+    _one: runtime.Lock = field(default_factory=runtime.lock)
     _blobs: dict[str, str] = field(default_factory=dict)
     _restored: dict[str, set[StagedOutput]] = field(default_factory=dict)
     """Per sink what it may have published without our knowing. Two may have staged one object."""
@@ -122,7 +120,7 @@ class Coordinator:
     def checkpoint(self) -> Checkpoint | None:
         """Write an entry for the newest epoch, unless one holds it; then publish and collect."""
         with self._one:
-            began = time.monotonic()
+            began = runtime.monotonic()
             with self.ledger.held_snapshot() as snapshot:
                 if snapshot is not None:
                     try:
@@ -196,8 +194,7 @@ class Coordinator:
             return self._written(snapshot, began)
 
     def _written(self, snapshot: Snapshot, began: float) -> Checkpoint:
-        with ThreadPoolExecutor(1) as beside:
-            position = beside.submit(self._store_position, snapshot.position)
+        with runtime.beside(lambda: self._store_position(snapshot.position)) as position:
             stored = self.storer.store(snapshot.version, snapshot.clock)
             failpoint("checkpoint.after_store")
             # Also after an error: what was stored is not stored again by the next attempt.
@@ -251,7 +248,7 @@ class Coordinator:
             state_rows=snapshot.state_rows,
             new_bytes=sum(size for name, size in sizes.items() if name in new),
             shared_bytes=sum(size for name, size in sizes.items() if name not in new),
-            duration_ms=round((time.monotonic() - began) * 1000),
+            duration_ms=round((runtime.monotonic() - began) * 1000),
             placement=snapshot.placement,
         )
 
@@ -266,9 +263,7 @@ class Coordinator:
                 new[name] = data
             known[digest] = named[path] = name
         # At once: they are small, and each waits for the storage.
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for stored in [pool.submit(self.storage.put, *blob) for blob in new.items()]:
-                stored.result()
+        runtime.each(lambda blob: self.storage.put(*blob), new.items(), _AT_ONCE)
         self._blobs = known
         return named
 
@@ -279,7 +274,7 @@ class Coordinator:
             epoch,
             error,
         )
-        took = round((time.monotonic() - began) * 1000)
+        took = round((runtime.monotonic() - began) * 1000)
         self._tell(CheckpointEvent(epoch, None, took, error=self.last_error))
 
     def _collect(self, *, over: bool = False) -> None:

@@ -6,12 +6,12 @@ output that no entry covers yet, and the runs that somebody is reading. Every me
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from holdfast import runtime
 from holdfast.checkpoint.entry import (
     EPOCHS_PER_ENTRY,
     Checkpoint,
@@ -66,7 +66,7 @@ class Ledger:
         clock: TableClock | None = None,
         expiring: frozenset[str] = frozenset(),
     ) -> None:
-        self._lock = threading.RLock()
+        self._lock = runtime.rlock()
         self._version = version
         self._expiring = expiring
         """Tables whose rows go by themselves: they are counted in their runs, not as they come."""

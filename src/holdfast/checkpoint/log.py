@@ -13,11 +13,11 @@ while this driver slept (list the log after creating).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from holdfast import runtime
 from holdfast.checkpoint.entry import (
     FORMAT,
     Checkpoint,
@@ -92,7 +92,7 @@ class Log:
         self._exclusive = exclusive
         self._tried: set[str] = set()
         self._fenced: FencedError | None = None
-        self._lock = threading.RLock()
+        self._lock = runtime.rlock()
 
     @classmethod
     def claim(

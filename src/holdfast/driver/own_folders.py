@@ -7,9 +7,10 @@ import fcntl
 import os
 import shutil
 import tempfile
-import uuid
 from contextlib import suppress
 from pathlib import Path
+
+from holdfast import runtime
 
 __all__ = ["OwnFolders", "until_exit"]
 
@@ -38,7 +39,7 @@ class OwnFolders:
     def make(self) -> Path:
         """Make a folder for this user alone."""
         while True:
-            folder = self._root / f"{self._prefix}{uuid.uuid4().hex}"
+            folder = self._root / f"{self._prefix}{runtime.new_id()}{runtime.new_id()}"
             folder.mkdir(0o700)
             with suppress(FileNotFoundError):  # a sweep came before the lock
                 lock = _opened(folder)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, field
+
+from holdfast import runtime
 
 __all__ = ["Recovery"]
 
@@ -25,7 +26,7 @@ class Recovery:
     reason: str
     lost_epoch: int
     """The newest epoch before the loss: caught up when it has been reached again."""
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=runtime.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     """``detect`` (from the start of the epoch that failed), ``stop`` (until Spark's query has
     ended), ``open`` (claim, look at disks, plan), ``replay`` (until the first epoch is in the
@@ -35,13 +36,13 @@ class Recovery:
 
     def step(self, name: str, now: float | None = None) -> None:
         """A step has ended."""
-        moment = time.monotonic() if now is None else now
+        moment = runtime.monotonic() if now is None else now
         self.seconds[name] = moment - (self.began if self._last is None else self._last)
         self._last = moment
 
     def fetched(self, now: float | None = None) -> None:
         """Every host has its runs."""
-        self.seconds["fetch"] = (time.monotonic() if now is None else now) - self.began
+        self.seconds["fetch"] = (runtime.monotonic() if now is None else now) - self.began
 
     def epoch_done(self, epoch: int) -> None:
         """An epoch has been processed since."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+
+from holdfast import runtime
 
 __all__ = ["Requests"]
 
@@ -21,7 +22,7 @@ class Requests:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = runtime.condition()
         self._asked = 0
         self._answered = 0
         self._steps = 0

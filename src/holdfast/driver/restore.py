@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from holdfast import runtime
 from holdfast.checkpoint.blobs import read_blob
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.log import LogState
@@ -157,8 +157,8 @@ def prepare_runs(entry: Checkpoint, state: LogState, storage: Storage, files: Lo
         for run in entry.runs:
             _link_existing(run, files, folder)
         opener = RunOpener(folder, storage, verify=True)
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-            results = list(pool.map(lambda run: _opened(run, opener), entry.runs))
+        at_once = min(4, os.cpu_count() or 1)
+        results = runtime.each(lambda run: _opened(run, opener), entry.runs, at_once)
         opener.keep_only(())
         bad = [error for error in results if error is not None]
         if bad:
@@ -183,8 +183,7 @@ def check_stored(entry: Checkpoint, state: LogState, storage: Storage) -> None:
             return error
         return None
 
-    with ThreadPoolExecutor(8) as pool:
-        bad = [error for error in pool.map(opened, entry.runs) if error is not None]
+    bad = [error for error in runtime.each(opened, entry.runs, at_once=8) if error is not None]
     if bad:
         raise _unusable(entry, bad, state, storage)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from holdfast import runtime
 
 __all__ = ["SharedLock"]
 
@@ -25,7 +26,7 @@ class SharedLock:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = runtime.condition()
         self._sharing = 0
         self._alone = False
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from holdfast import runtime
 from holdfast.errors import StorageError
 
 __all__ = ["create_file", "make_folder", "storage_errors", "sync"]
@@ -70,7 +70,7 @@ def create_file(path: Path, data: bytes) -> bool:
 
 
 def _write_temporary(path: Path, data: bytes) -> Path:
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}-{runtime.new_id()}")
     try:
         with temporary.open("xb") as file:
             file.write(data)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from holdfast import runtime
 from holdfast.errors import ConfigurationError, InputError
 from holdfast.sinks.base import SinkContext
 from holdfast.sinks.write_ahead import WriteAheadSink
@@ -56,7 +56,7 @@ class _Kept:
     epochs: dict[int, pa.Table] = field(default_factory=dict)
 
 
-_lock = threading.Lock()
+_lock = runtime.lock()
 _kept: dict[str, _Kept] = {}
 
 

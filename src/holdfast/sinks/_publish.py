@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -38,6 +37,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
+from holdfast import runtime
 from holdfast.checkpoint.entry import StagedOutput
 from holdfast.errors import ConfigurationError, CorruptionError, HoldfastError
 from holdfast.failpoints import failpoint
@@ -205,7 +205,7 @@ class OutputFolder:
     def _intend(self, intent: Path, epoch: int, parts: Sequence[StagedOutput], claim: int) -> str:
         """Settle what becomes the epoch; gives its name."""
         failpoint("sink.parquet.before_link")
-        name = f"{claim}-{epoch}-{secrets.token_hex(8)}{self.layout.extension}"
+        name = f"{claim}-{epoch}-{runtime.new_id()}{self.layout.extension}"
         made = self._publishing / name
         try:
             made = self._prepare(made, parts)
@@ -329,7 +329,7 @@ class OutputFolder:
 
         A publisher that was paused before its rename must find it whole or not at all.
         """
-        away = self._removing / f"{made.name}-{secrets.token_hex(8)}"
+        away = self._removing / f"{made.name}-{runtime.new_id()}"
         try:
             made.rename(away)
         except FileNotFoundError:

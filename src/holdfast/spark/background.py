@@ -9,7 +9,6 @@ the next one need not store again.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from holdfast import runtime
 from holdfast.checkpoint.coordinator import StoreResult
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.errors import HoldfastError, StorageError
@@ -279,7 +279,7 @@ class _Work:
         if alone:
             # The local form is there already and stays, under the same name and with the same rows.
             return store_run(self.storage, newest.run, tables, arrow)
-        name = f"{self.claim}-{newest.run.last_epoch}-{uuid.uuid4().hex[:16]}"
+        name = f"{self.claim}-{newest.run.last_epoch}-{runtime.new_id()}"
         writer = LocalRunWriter(local_path(self.folder, name), arrow)
         first_epoch = min(s.run.first_epoch for s in piece.segments)
         made = Run(name, piece.table, piece.range, first_epoch, newest.run.last_epoch, rows=0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from holdfast import runtime
 from holdfast.checkpoint.entry import EpochRecord, PlacedPartition, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.time import PipelineTime
@@ -105,12 +104,12 @@ class EpochLoop:
     def _attempt(
         self, batch: DataFrame, record: EpochRecord, position: Mapping[str, bytes]
     ) -> EpochProgress:
-        began = time.perf_counter()
+        began = runtime.monotonic()
         self._configure(batch)
         inputs = _input_partitions(batch)
         with self.ledger.epoch() as (version, mergeable):
             placement = self.site.place(version, self.partitions)
-            name = uuid.uuid4().hex[:16]
+            name = runtime.new_id()
             parts = {
                 node.id: self._part(node, name, record, version, mergeable, placement, inputs)
                 for node in self.graph.nodes
@@ -127,9 +126,9 @@ class EpochLoop:
                 self.reports.accumulator,
                 first=version.epoch < 0,
             ).build()
-            planned = time.perf_counter()
+            planned = runtime.monotonic()
             job.count()
-            ran = time.perf_counter()
+            ran = runtime.monotonic()
             reports = complete(self.reports.take(), parts.values(), name, record.epoch)
             every = [report for of_node in reports.values() for report in of_node]
             check_loops(parts.values(), every)
@@ -141,7 +140,7 @@ class EpochLoop:
         self._learn(parts, reports)
         self._largest_batch = max((report.batch_bytes for report in every), default=0)
         self.site.retire(self.ledger)
-        total = time.perf_counter() - began
+        total = runtime.monotonic() - began
         seconds = {"plan": planned - began, "job": ran - planned, "total": total}
         return progress_of(self.ledger, record, rows, parts, reports, seconds)
 

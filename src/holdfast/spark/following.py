@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from typing import TYPE_CHECKING
 
+from holdfast import runtime
 from holdfast.driver.recovery import Recovery
 from holdfast.errors import HoldfastError, StateLostError
 from holdfast.spark.cluster.host_jobs import HostGoneError
@@ -32,7 +31,7 @@ FOLLOW_S = 0.2
 class FirstEpoch:
     """The first epoch after state was opened or moved to other hosts: others make way for it.
 
-    >>> lock = threading.Lock()
+    >>> lock = runtime.lock()
     >>> first = FirstEpoch(lock)
     >>> with lock:
     ...     first.has_the_network, first.is_settled
@@ -42,19 +41,19 @@ class FirstEpoch:
     (False, False)
     """
 
-    def __init__(self, epoch_lock: threading.Lock) -> None:
+    def __init__(self, epoch_lock: runtime.Lock) -> None:
         self._epoch_lock = epoch_lock
         self.expect()
 
     def expect(self) -> None:
         """State was opened, or has moved."""
-        self._since = time.monotonic()
+        self._since = runtime.monotonic()
         self._done: float | None = None
 
     def done(self) -> None:
         """An epoch was processed."""
         if self._done is None:
-            self._done = time.monotonic()
+            self._done = runtime.monotonic()
 
     @property
     def has_the_network(self) -> bool:
@@ -62,7 +61,7 @@ class FirstEpoch:
 
         It is waited for a moment before it begins: input may have come that nobody has seen yet.
         """
-        waited_s = time.monotonic() - self._since
+        waited_s = runtime.monotonic() - self._since
         return self._done is None and waited_s < (
             _FIRST_S if self._epoch_lock.locked() else _SOON_S
         )
@@ -72,7 +71,7 @@ class FirstEpoch:
         """Whether nobody waits for it any more, or for its checkpoint."""
         if self._done is None:
             return not self._epoch_lock.locked()
-        return time.monotonic() > self._done + _SETTLING_S
+        return runtime.monotonic() > self._done + _SETTLING_S
 
 
 class Following:
@@ -80,7 +79,7 @@ class Following:
 
     def __init__(self, running: Running) -> None:
         self._running = running
-        self._tidied = time.monotonic()
+        self._tidied = runtime.monotonic()
         self._writing: frozenset[int] | None = None
         """Who was writing when hosts were last tidied, or would have been."""
 
@@ -150,7 +149,7 @@ class Following:
         """Do for the hosts what is to be done; whether there is more to fetch."""
         running = self._running
         version = running.ledger.version
-        noticed = time.monotonic()
+        noticed = runtime.monotonic()
         if noticed > self._tidied + _TIDY_S:
             self._tidied = noticed
             self._tidy(cluster)
@@ -189,13 +188,13 @@ class Following:
         it is tried again. An epoch in hand is not waited for: who else would notice that its host dies?
         """
         running = self._running
-        until = time.monotonic() + _HAND_OVER_S
+        until = runtime.monotonic() + _HAND_OVER_S
         if not running.epoch_lock.acquire(timeout=FOLLOW_S):
             return
         try:
             running.checkpoint(_HAND_OVER_S, unless_ending=True)
             while cluster.fetch_missing(running.ledger.version):
-                if running.ending or time.monotonic() > until:
+                if running.ending or runtime.monotonic() > until:
                     raise TimeoutError(f"handing over is not done after {_HAND_OVER_S} s")
             cluster.switch(running.ledger.version)
         finally:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 
+from holdfast import runtime
 from holdfast.checkpoint.ledger import Ahead
 from holdfast.driver.recovery import Recovery
 from holdfast.errors import ConfigurationError, HoldfastError, InputError
@@ -123,7 +122,7 @@ class Query(SaysHow):
         If no input is there but something is due, such as a window that closes, a tick brings the epoch.
         """
         self._check_outside("step")
-        deadline = time.monotonic() + timeout
+        deadline = runtime.monotonic() + timeout
         # That of a step that timed out may still be under way: it is nobody else's.
         done = self._running.done
         if not self._running.requests.await_no_step(done.is_set, timeout) and not done.is_set():
@@ -149,8 +148,8 @@ class Query(SaysHow):
                 if due and not ticked and self._running.parts.ticks is not None:
                     # One will do: more would bring epochs that nobody asked for.
                     ticked = self._running.parts.ticks.tick()
-                time.sleep(0.02)
-            if time.monotonic() > deadline:
+                runtime.sleep(0.02)
+            if runtime.monotonic() > deadline:
                 # Nobody waits for it any more; one that has begun has used it up.
                 self._running.requests.take_step_back()
                 raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
@@ -160,7 +159,7 @@ class Query(SaysHow):
             self._running.raise_failure()
             if self._running.started is not query and not self._running.done.is_set():
                 # State was lost on the way: the query behind it has the input that is left.
-                return self.step(max(0.0, deadline - time.monotonic()))
+                return self.step(max(0.0, deadline - runtime.monotonic()))
         self._running.raise_failure()
         return self._running.epochs_done > before
 
@@ -230,10 +229,10 @@ class Query(SaysHow):
         cluster = self._running.hosts
         cluster.health.drain(host)
         cluster.plan_moves(self._running.ledger.version)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else runtime.monotonic() + timeout
         # Asked anew: after a recovery there is another one, which placed its partitions elsewhere at once.
         while self._running.hosts.must_move and not self._running.done.wait(FOLLOW_S):
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline is not None and runtime.monotonic() > deadline:
                 raise TimeoutError(f"{host} still has partitions after {timeout} s")
         self._running.raise_failure()
         if not self._running.done.is_set() and self._running.hosts.stays_on(host):
@@ -265,7 +264,7 @@ class Query(SaysHow):
 
     def _check_outside(self, name: str) -> None:
         """Refuse what waits for the thread that it is called from."""
-        if self._running.owns(threading.current_thread()):
+        if self._running.owns(runtime.current_thread()):
             raise InputError(
                 f"{name}() of {self.name!r} was called by a sink or a callback of its own, and would wait "
                 "for that to return",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from holdfast import runtime
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, Checkpoint, EpochRecord
 from holdfast.driver.ahead import wait_while_ahead
 from holdfast.driver.recovery import Recovery
@@ -68,19 +68,19 @@ class Running:
         """Held alone while parts are replaced, and shared by whoever must not see that happen."""
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
-        self._epoch_began = time.monotonic()
+        self._epoch_began = runtime.monotonic()
         self.progress: deque[EpochProgress] = deque(maxlen=_KEEP_PROGRESS)
         self.failure: HoldfastError | None = None
         self.waiting: str | None = None
-        self.stopping = threading.Event()
-        self.input_over = threading.Event()
+        self.stopping = runtime.event()
+        self.input_over = runtime.event()
         """All sources have said that they have ended, and all that they had is read."""
-        self._spark_over = threading.Event()
+        self._spark_over = runtime.event()
         """No query of Spark's runs any more, nor will: what is left to do is our own."""
-        self.done = threading.Event()
-        self.epoch_lock = threading.Lock()
+        self.done = runtime.event()
+        self.epoch_lock = runtime.lock()
         self.first = FirstEpoch(self.epoch_lock)
-        self._merging = threading.Lock()
+        self._merging = runtime.lock()
         self.requests = Requests()
         self.epochs_done = 0
         self.spark_query: StreamingQuery | None = None
@@ -150,7 +150,7 @@ class Running:
         for thread in self._threads:
             thread.start()
 
-    def owns(self, thread: threading.Thread) -> bool:
+    def owns(self, thread: object) -> bool:
         """Whether it is one of those that end the pipeline: none of them can wait for that."""
         return thread in self._threads
 
@@ -277,7 +277,7 @@ class Running:
             self.parts.input_end.check_no_more(batch)
             self.parts.loop.skip(record, position)
             return False
-        self._epoch_began = time.monotonic()
+        self._epoch_began = runtime.monotonic()
         failpoint("epoch.start")
         progress = self.parts.loop.run(batch, record, position)
         failpoint("epoch.recorded")
@@ -309,18 +309,18 @@ class Running:
         """Let Spark stop here: returning earlier would tell sources that the epoch is done."""
         # A new query's first batch may come while the old query, which has ended, is still the one we know.
         while self._beginning or self.spark_query is None or self.spark_query.isActive:
-            time.sleep(0.01)
+            runtime.sleep(0.01)
 
     def _take_checkpoints(self) -> None:
         interval = self.options.checkpoint_interval_s
-        due = time.monotonic() + (interval or 0.0)
+        due = runtime.monotonic() + (interval or 0.0)
         while not self.done.is_set():
-            left = None if interval is None else max(0.0, due - time.monotonic())
+            left = None if interval is None else max(0.0, due - runtime.monotonic())
             asked = self.requests.await_asked(self.done.is_set, left)
             if self.done.is_set():
                 return
             self._checkpoint_once(asked)
-            due = time.monotonic() + (interval or 0.0)
+            due = runtime.monotonic() + (interval or 0.0)
 
     def _checkpoint_once(self, asked: int) -> None:
         try:

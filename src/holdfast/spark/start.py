@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import socket
 import tempfile
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast import runtime
 from holdfast.checkpoint.coordinator import CheckpointEvent, Coordinator
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, LAST_EPOCH, Checkpoint
 from holdfast.checkpoint.ledger import Ledger
@@ -144,7 +144,7 @@ def _begun(
     mine: Own,
 ) -> QueryParts:
     """Take the pipeline over and put together what runs it; again, if ``mine`` has earlier claims."""
-    began = time.perf_counter()
+    began = runtime.monotonic()
     valid, log = _claimed(pipeline, options, sinks, mine)
     context = valid.graph.sources[0].sparkSession.sparkContext
     held = ExitStack()
@@ -162,7 +162,7 @@ def _begun(
         options.name,
         log.claim_number,
         valid.epoch,
-        time.perf_counter() - began,
+        runtime.monotonic() - began,
     )
     return parts
 
@@ -214,7 +214,7 @@ class Own:
 
     def nonce(self) -> str:
         """A new one."""
-        made = secrets.token_hex(8)
+        made = runtime.new_id()
         self.nonces.append(made)
         return made
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast import runtime
 from holdfast.errors import CorruptionError
 from holdfast.state.blocks import (
     Block,
@@ -176,18 +175,8 @@ class StoredRun:
         if len(indexes) < 2:
             yield from map(self.block, indexes)
             return
-        with ThreadPoolExecutor(_THREADS) as pool:
-            coming: deque[Future[list[pa.RecordBatch]]] = deque()
-            try:
-                for stretch in self._stretches(indexes):
-                    coming.append(pool.submit(self._load, stretch))
-                    if len(coming) > _THREADS:
-                        yield from coming.popleft().result()
-                while coming:
-                    yield from coming.popleft().result()
-            finally:
-                for late in coming:
-                    late.cancel()
+        for batches in runtime.ahead(self._load, self._stretches(indexes), _THREADS):
+            yield from batches
 
     def only_with(self, indexes: Sequence[int], wanted: Callable[[int], Hashes]) -> Sequence[int]:
         """Those of these blocks that have any of the hashes wanted of each, by their hashes alone.
@@ -197,9 +186,10 @@ class StoredRun:
         asked = sum(len(wanted(index)) for index in indexes)
         if not self._page_checksums or asked > _FEW * len(indexes):
             return indexes
-        with ThreadPoolExecutor(_LOOKING_THREADS) as pool:
-            found = pool.map(lambda index: self._has_any(index, wanted(index)), indexes)
-            return [index for index, has in zip(indexes, found, strict=True) if has]
+        found = runtime.each(
+            lambda index: self._has_any(index, wanted(index)), indexes, _LOOKING_THREADS
+        )
+        return [index for index, has in zip(indexes, found, strict=True) if has]
 
     def _has_any(self, index: int, wanted: Hashes) -> bool:
         hashes = self._hashes(index)

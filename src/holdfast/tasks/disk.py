@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
+from holdfast import runtime
 from holdfast.errors import CorruptionError
 from holdfast.state.run import Run
 from holdfast.storage import Storage
@@ -130,7 +129,7 @@ def first_bytes(runs: Iterable[Run], most: int) -> tuple[Run, ...]:
 
 def _each(runs: Sequence[Run], do: Callable[[Run], object]) -> Found:
     """Do something with every run; those with which it could be done."""
-    began = time.monotonic()
+    began = runtime.monotonic()
 
     def tried(run: Run) -> str:
         try:
@@ -140,16 +139,15 @@ def _each(runs: Sequence[Run], do: Callable[[Run], object]) -> Found:
         return ""
 
     # Two: while one waits for its last bytes, or checks what it has written, the other goes on.
-    with ThreadPoolExecutor(2) as pool:
-        problems = list(pool.map(tried, runs))
+    problems = runtime.each(tried, runs, at_once=2)
     done = [run.name for run, problem in zip(runs, problems, strict=True) if not problem]
     error = "; ".join(filter(None, problems))
-    return Found("", tuple(done), time.monotonic() - began, error)
+    return Found("", tuple(done), runtime.monotonic() - began, error)
 
 
 def tidy(folder: Path, live: frozenset[str]) -> Found:
     """Delete what attempts that came to nothing left here a while ago."""
-    before = time.time() - _LEFT_ALONE_S
+    before = runtime.now_ms() / 1000 - _LEFT_ALONE_S
     for path in folder.iterdir() if folder.exists() else ():
         with contextlib.suppress(FileNotFoundError):
             # Nobody finishes what a killed process was writing, though its run may live on.

@@ -7,12 +7,12 @@ fits: all rows of a key are in one piece.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
+from holdfast import runtime
 from holdfast.operators.base import Operator, Received
 from holdfast.operators.input_rows import TAG, in_utc
 from holdfast.state.blocks import read_slice
@@ -122,7 +122,7 @@ class Ingest:
         self._pending_bytes = table.nbytes
 
     def _spill(self, rows: SortedRows) -> None:
-        path = self.folder / f"spill-{uuid.uuid4().hex}.tmp"
+        path = self.folder / f"spill-{runtime.new_id()}.tmp"
         self._files.append(path)
         info = write_local(path, rows.table.schema, [rows.table])
         self.spilled_bytes += info.form.size_bytes

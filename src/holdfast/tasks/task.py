@@ -8,8 +8,6 @@ doomed attempt changes nothing until the driver accepts its report.
 from __future__ import annotations
 
 import logging
-import time
-import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast import runtime
 from holdfast.checkpoint.entry import StagedOutput
 from holdfast.errors import CorruptionError
 from holdfast.failpoints import failpoint
@@ -167,9 +166,9 @@ def work_through(
 class _Task:
     spec: TaskSpec
     partition: int
-    attempt: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    attempt: str = field(default_factory=runtime.new_id)
     seconds: dict[str, float] = field(default_factory=dict)
-    _began: float = field(default_factory=time.perf_counter)
+    _began: float = field(default_factory=runtime.monotonic)
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -297,7 +296,7 @@ class _Task:
             stage.abort()
 
     def _lap(self, phase: str) -> None:
-        now = time.perf_counter()
+        now = runtime.monotonic()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._began
         self._began = now
 

@@ -12,15 +12,14 @@ has to be decoded and written; so after a loss a host gets copies, and decodes t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from holdfast import runtime
 from holdfast.errors import CorruptionError, StateLostError
 from holdfast.state.blocks import OpenRun
 from holdfast.state.hashing import FULL_RANGE, HashRange
@@ -51,7 +50,7 @@ class _Counter:
     """Bytes that this process has read from storage: an open run outlives the task that opened it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self.total = 0
 
     def add(self, length: int) -> None:
@@ -341,6 +340,5 @@ def _drop(known: dict[Path, Any], path: Path) -> None:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     make_own(path.parent)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with runtime.file_lock(path):
         yield

@@ -6,9 +6,9 @@ import itertools
 import mmap
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from holdfast import runtime
 from holdfast.errors import CorruptionError
 from holdfast.state.run import Run
 from holdfast.state.stored import StoredRun
@@ -58,8 +58,8 @@ def write_copy(
 
     starts = range(0, stored.size_bytes, _PIECE_BYTES)
     try:
-        with temporary.open("wb") as file, ThreadPoolExecutor(_AHEAD) as pool:
-            for data in pool.map(read, starts):
+        with temporary.open("wb") as file:
+            for data in runtime.ahead(read, starts, _AHEAD):
                 file.write(data)
         open_copy(run, temporary).check_bytes()
         temporary.replace(path)

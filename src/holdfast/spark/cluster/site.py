@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -18,6 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast import runtime
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
 from holdfast.placement.handover import plan_handover
@@ -80,10 +79,10 @@ class ClusterSite:
         self._hosts = LiveHosts(context)
         self._placer = Placer(context)
         self._jobs = HostJobs(spark, self._hosts, self._placer)
-        self._over = threading.Event()
+        self._over = runtime.event()
         self._folder: Path | None = None
         self._claim = 0
-        self._lock = threading.RLock()
+        self._lock = runtime.rlock()
         self._holdings = Holdings()
         self._known: dict[str, Run] = {}
         """Runs of the newest version: what a host that joins is asked for."""
@@ -102,7 +101,7 @@ class ClusterSite:
         """Partitions that are to be handed over, and to which host."""
         self._unbalanced = False
         """Whether hosts have come since handovers were last planned, or plans were dropped."""
-        self.wants_runs = threading.Event()
+        self.wants_runs = runtime.event()
         """Set when hosts lack runs of their partitions."""
 
     @property
@@ -114,16 +113,16 @@ class ClusterSite:
 
     def wait_for_hosts(self) -> tuple[Host, ...]:
         """The hosts that are alive: at least one, which may take a while."""
-        deadline = time.monotonic() + _NO_HOST_S
+        deadline = runtime.monotonic() + _NO_HOST_S
         while not (found := self._hosts.hosts()):
             if self._over.is_set():
                 raise HoldfastError("the pipeline has no executors, and is about to end")
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 raise ConfigurationError(
                     f"Spark has no executor after {_NO_HOST_S:.0f} s",
                     hint="look at the cluster manager: are workers registered, and have they room?",
                 )
-            time.sleep(_POLL_S)
+            runtime.sleep(_POLL_S)
         return found
 
     def open(self, claim: int, version: Version) -> None:
@@ -291,7 +290,7 @@ class ClusterSite:
             if self._plan is None:
                 return
             count = len(self._plan.assignments)
-            avoided = self.health.avoided(time.monotonic())
+            avoided = self.health.avoided(runtime.monotonic())
             moves = plan_handover(
                 self._plan.assignments,
                 self._needs(version, count),
@@ -326,7 +325,7 @@ class ClusterSite:
                 self._needs(version, count),
                 self._hosts.hosts(),
                 previous={**self._plan.hosts, **moved},
-                avoid=self.health.avoided(time.monotonic()),
+                avoid=self.health.avoided(runtime.monotonic()),
                 balance=_BALANCE,
             )
 
@@ -338,7 +337,7 @@ class ClusterSite:
             raise error
         logger.warning("the epoch is run again (attempt %d failed: %s)", attempt, reason)
         self.replan()
-        time.sleep(min(2.0, 0.1 * 2**attempt))
+        runtime.sleep(min(2.0, 0.1 * 2**attempt))
 
     def lost(self, version: Version) -> str | None:
         """What of a version can't be had any more, in words; None if all is there."""
@@ -393,10 +392,10 @@ class ClusterSite:
         def task(index: int) -> Found:
             return fetch_runs(folder, storage, shares[index][1], claim)
 
-        began = time.monotonic()
+        began = runtime.monotonic()
         found = self._jobs.run([host for host, _ in shares], task, "fetch runs")
         self.learn((), {result.host: result.runs for result in found})
-        took = time.monotonic() - began
+        took = runtime.monotonic() - began
         for result in found:
             logger.info(
                 "host %s fetched %d runs in %.2f s (%.2f s in its task)",
@@ -448,7 +447,7 @@ class ClusterSite:
         executors = self._hosts.executors()
         hosts = self._hosts.hosts(executors) or self.wait_for_hosts()
         alive = {host.name for host in hosts}
-        now = time.monotonic()
+        now = runtime.monotonic()
         for gone in self._present - alive:
             logger.warning("host %s is gone: %s", gone, self._hosts.why_gone(gone) or "no word")
             self.health.failed(gone, now)
@@ -491,13 +490,13 @@ class ClusterSite:
         assigned = set(self._plan.hosts.values()) if self._plan is not None else set()
         holding = {host for name in unsaved for host in self._holdings.hosts(name)}
         needed = self._present & (assigned | holding)
-        deadline = time.monotonic() + _RETURN_S
+        deadline = runtime.monotonic() + _RETURN_S
         while True:
             alive = {host.name for host in self._hosts.hosts()}
             waiting = {h for h in needed - alive if not host_is_lost(self._hosts.why_gone(h))}
-            if not waiting or time.monotonic() > deadline or self._over.is_set():
+            if not waiting or runtime.monotonic() > deadline or self._over.is_set():
                 return
-            time.sleep(_POLL_S)
+            runtime.sleep(_POLL_S)
 
     def _needs(self, version: Version, partitions: int) -> list[list[Copy]]:
         return self._holdings.needs(version, partitions, self._replicas(version), self._priorities)

@@ -5,12 +5,11 @@ Nothing here imports PySpark, as in :mod:`holdfast.tasks.task`.
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Generator, Iterable
 
 import pyarrow as pa
 
+from holdfast import runtime
 from holdfast.failpoints import failpoint
 from holdfast.sinks.base import StageWriter
 from holdfast.tasks.task import TaskReport, TaskSpec
@@ -24,7 +23,7 @@ def emit_rows(
     """Stage all rows for the sinks; nothing goes on to anyone else."""
     failpoint("task.start")
     spent = 0.0
-    attempt = uuid.uuid4().hex[:16]
+    attempt = runtime.new_id()
     stages: dict[str, StageWriter] = {}
     schema = spec.operator.output_schema
     rows = largest = 0
@@ -33,7 +32,7 @@ def emit_rows(
             if not batch.num_rows:
                 continue
             # Until here, others worked.
-            began = time.perf_counter()
+            began = runtime.monotonic()
             rows += batch.num_rows
             largest = max(largest, batch.nbytes)
             table = pa.Table.from_batches([batch]).cast(schema)
@@ -41,10 +40,10 @@ def emit_rows(
                 if sink not in stages:
                     stages[sink] = stager.open(spec.clock.epoch, partition, attempt, schema)
                 stages[sink].write(table)
-            spent += time.perf_counter() - began
-        began = time.perf_counter()
+            spent += runtime.monotonic() - began
+        began = runtime.monotonic()
         staged = {sink: out for sink, w in stages.items() if (out := w.close()) is not None}
-        spent += time.perf_counter() - began
+        spent += runtime.monotonic() - began
     except BaseException:
         for stage in stages.values():
             stage.abort()
