@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast import failpoints
+from holdfast.driver import cluster
 from holdfast.errors import FencedError, HoldfastError
-from holdfast.spark.cluster import site as cluster
 from holdfast.spark.cluster.host_jobs import HostGoneError
 from holdfast.spark.query import Query
 from holdfast.tasks.disk import Found

@@ -19,4 +19,4 @@ def _plain_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def thread(target: Callable[[], None], daemon: bool, name: str) -> threading.Thread:
         return threading.Thread(target=target, daemon=daemon, name=name)
 
-    monkeypatch.setattr("holdfast.spark.running.InheritableThread", thread)
+    monkeypatch.setattr("holdfast.driver.running.InheritableThread", thread)

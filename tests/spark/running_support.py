@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.checkpoint.ledger import Ahead
+from holdfast.driver.parts import QueryParts
+from holdfast.driver.running import Running
 from holdfast.errors import (
     HoldfastError,
     StorageError,
 )
-from holdfast.spark.parts import QueryParts
-from holdfast.spark.running import Running
 
 LONG_S = 60.0
 

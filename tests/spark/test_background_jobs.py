@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.driver import background
+from holdfast.driver.background import BackgroundJobs
 from holdfast.driver.local_files import LocalFiles
+from holdfast.driver.site import LocalSite
 from holdfast.errors import StorageError
-from holdfast.spark import background
-from holdfast.spark.background import BackgroundJobs
-from holdfast.spark.site import LocalSite
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.local import write_local
 from holdfast.state.merge import merge_runs

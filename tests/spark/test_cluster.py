@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.driver.cluster import ClusterSite
 from holdfast.errors import ConfigurationError
 from holdfast.placement.health import HostHealth
 from holdfast.placement.planner import Host
 from holdfast.spark.cluster.host_jobs import HostGoneError, HostJobs
-from holdfast.spark.cluster.site import ClusterSite
 from holdfast.spark.query import Query
 from holdfast.state.hashing import partition_range
 from holdfast.state.run import LocalForm, Run
@@ -41,8 +41,8 @@ class Site(ClusterSite):
             hosts=lambda _=None: tuple(Host(name, 2) for name in sorted(self.alive)),
             why_gone=lambda host: "worker lost",
         )
-        monkeypatch.setattr("holdfast.spark.cluster.site.LiveHosts", lambda _: live)
-        monkeypatch.setattr("holdfast.spark.cluster.site.Placer", lambda _: None)
+        monkeypatch.setattr("holdfast.driver.cluster.LiveHosts", lambda _: live)
+        monkeypatch.setattr("holdfast.driver.cluster.Placer", lambda _: None)
         storage = SimpleNamespace(expect_faults=lambda _: None)
         spark = SimpleNamespace(sparkContext=None)
         super().__init__(cast(Any, spark), cast(Any, storage), Path("/nowhere"), HostHealth())

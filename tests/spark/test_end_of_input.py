@@ -313,7 +313,7 @@ def test_rows_that_the_end_sends_round_take_an_epoch_each(
         ("b", NOON + 2.5 * HOUR),
     ]
 
-    monkeypatch.setattr("holdfast.spark.ending._MOST_EPOCHS", 2)
+    monkeypatch.setattr("holdfast.driver.ending._MOST_EPOCHS", 2)
     with pytest.raises(ProcessingError, match=r"'endless' has ended.*rows still go round"):
         run("endless").await_termination()
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.driver.following import Following
 from holdfast.errors import (
     HoldfastError,
 )
-from holdfast.spark.following import Following
 from holdfast.spark.query import Query
 from holdfast.state.version import Version
 from tests.spark.running_support import (

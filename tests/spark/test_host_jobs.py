@@ -15,9 +15,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.spark.background import BackgroundJobs
+from holdfast.driver.background import BackgroundJobs
+from holdfast.driver.cluster import ClusterSite
 from holdfast.spark.cluster.host_jobs import HostGoneError, HostJobs
-from holdfast.spark.cluster.site import ClusterSite
 from holdfast.spark.jvm.placed import Placer
 from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import LocalForm, Run
@@ -99,7 +99,7 @@ def test_a_store_job_ends_when_a_host_goes_that_an_epoch_was_the_first_to_miss(
         context.run_job()
         return []
 
-    monkeypatch.setattr("holdfast.spark.background.answers", answers)
+    monkeypatch.setattr("holdfast.driver.background.answers", answers)
     halves = [partition_range(p, 2) for p in range(2)]
     runs = [Run(f"0-0-{h.first}", TABLE, h, 0, 0, 1, local=LocalForm(1, "00")) for h in halves]
     changes = [Change(TABLE, run.range, (), run) for run in runs]
@@ -135,7 +135,7 @@ def test_a_start_goes_on_with_those_left_when_a_host_goes_while_hosts_are_checke
 
     for name in ("check_executors", "check_shared"):
         does = checked if name == check else lambda *_: None
-        monkeypatch.setattr(f"holdfast.spark.cluster.site.{name}", does)
+        monkeypatch.setattr(f"holdfast.driver.cluster.{name}", does)
     monkeypatch.setattr(HostJobs, "run", lambda *_: [])
     if stays_away:
         site.check()

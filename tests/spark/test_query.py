@@ -388,7 +388,7 @@ def test_who_goes_back_does_not_claim_above_another_driver(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have been fenced without having noticed."""
-    monkeypatch.setattr("holdfast.spark.running._FENCE_CHECK_S", 3600.0)
+    monkeypatch.setattr("holdfast.driver.running._FENCE_CHECK_S", 3600.0)
     source = EpochSource(spark, SCHEMA, tmp_path / "in")
     source.add([("a", 1)])
     query = start(source, tmp_path, hf.sinks.noop())

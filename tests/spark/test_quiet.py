@@ -203,4 +203,4 @@ def test_py4j_tells_of_errors_that_are_not_of_an_epoch() -> None:
 
     assert _not_of_ours(record(None))
     assert _not_of_ours(record(raised("their.code")))
-    assert not _not_of_ours(record(raised("holdfast.spark.running")))
+    assert not _not_of_ours(record(raised("holdfast.driver.running")))

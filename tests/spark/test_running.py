@@ -13,6 +13,8 @@ from py4j.protocol import Py4JError
 
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY
 from holdfast.checkpoint.ledger import Ahead
+from holdfast.driver.ending import LastEpochs
+from holdfast.driver.parts import QueryParts
 from holdfast.errors import (
     FencedError,
     HoldfastError,
@@ -20,8 +22,6 @@ from holdfast.errors import (
     StateLostError,
     StorageError,
 )
-from holdfast.spark.ending import LastEpochs
-from holdfast.spark.parts import QueryParts
 from holdfast.spark.query import Query
 from tests.spark.running_support import (
     LONG_S,
@@ -196,7 +196,7 @@ def test_state_that_is_lost_at_the_checkpoint_before_the_end_is_recovered() -> N
 def test_a_checkpoint_before_the_end_that_fails_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.spark.ending._RETRY_S", 0.0)
+    monkeypatch.setattr("holdfast.driver.ending._RETRY_S", 0.0)
     pipeline = _LastEpochs(lost=False)
     failing = pipeline.coordinator.checkpoint
 
@@ -345,7 +345,7 @@ def test_an_epoch_that_fails_because_state_is_lost_is_not_the_end() -> None:
 def test_the_fence_is_watched_whatever_a_look_at_it_ended_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.spark.running._FENCE_CHECK_S", 0.01)
+    monkeypatch.setattr("holdfast.driver.running._FENCE_CHECK_S", 0.01)
     pipeline = Pipeline(every_epoch=False, lost=False)
     answers = iter([RuntimeError("can't start new thread")])
 
@@ -543,7 +543,7 @@ def test_an_epoch_that_failed_just_before_stop_is_told_by_it() -> None:
 def test_stop_below_which_spark_was_stopped_ends_or_says_so_in_words(
     ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.spark.running._SOON_S", LONG_S if ends else 0.0)
+    monkeypatch.setattr("holdfast.driver.running._SOON_S", LONG_S if ends else 0.0)
     pipeline = Pipeline(every_epoch=False, lost=False)
     pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
     over = pipeline.query.stop
@@ -568,7 +568,7 @@ def test_stop_below_which_spark_was_stopped_ends_or_says_so_in_words(
 def test_stop_below_which_spark_was_stopped_waits_for_a_long_last_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.spark.running._SOON_S", 0.0)
+    monkeypatch.setattr("holdfast.driver.running._SOON_S", 0.0)
     pipeline = Pipeline(every_epoch=False, lost=False)
     begun, waited_for = threading.Event(), threading.Event()
 

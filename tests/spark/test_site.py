@@ -11,7 +11,7 @@ from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.retention import Retention
 from holdfast.driver.local_files import LocalFiles
-from holdfast.spark.site import LocalSite
+from holdfast.driver.site import LocalSite
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.run import LocalForm, Run, StoredForm

@@ -18,8 +18,7 @@ from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, LAST_EPOCH, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import read_log
 from holdfast.checkpoint.retention import Retention
-from holdfast.errors import CorruptionError, FencedError, StorageError
-from holdfast.spark.start import (
+from holdfast.driver.start import (
     Own,
     _checked_epoch,
     _may_be_damaged,
@@ -28,6 +27,7 @@ from holdfast.spark.start import (
     _where_to_continue,
     check_still_own,
 )
+from holdfast.errors import CorruptionError, FencedError, StorageError
 from holdfast.state.version import Version
 from holdfast.storage import MemoryStorage, ObjectInfo
 from holdfast.storage.base import Buffer
@@ -187,7 +187,7 @@ def test_a_start_does_not_use_numbers_that_state_can_not_hold() -> None:
 _KILLED = """
 import os, signal, sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from holdfast.spark.start import _scratch_folder
+from holdfast.driver.start import _scratch_folder
 scratch = _scratch_folder()
 scratch.__enter__()
 os.kill(os.getpid(), signal.SIGKILL)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY
 
 if TYPE_CHECKING:
-    from holdfast.spark.running import Running
+    from holdfast.driver.running import Running
 
 __all__ = ["too_far_ahead", "wait_while_ahead"]
 

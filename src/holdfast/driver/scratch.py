@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.errors import ConfigurationError, CorruptionError
 
-__all__ = ["ScratchReader", "build_scratch", "renumbered", "source_offsets"]
+__all__ = ["ScratchReader", "build_scratch", "renumbered", "source_offsets", "ticking_on"]
 
 _NUMBERED = re.compile(r"(\d+)(\.compact)?")
 _DEFAULT_COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
@@ -172,3 +172,27 @@ def renumbered(files: dict[str, bytes], epoch: int, last_used: int) -> dict[str,
         for folder in ("offsets", "commits"):
             moved.setdefault(f"{folder}/{last_used - 1}", moved[f"{folder}/{last_used}"])
     return moved
+
+
+def ticking_on(
+    position: Mapping[str, bytes], epoch: int, *, at_once: bool = True
+) -> dict[str, bytes]:
+    """A position with which ticks go on where they were, whatever any clock says.
+
+    ``at_once``: one further, so that an epoch comes though no input does.
+
+    The source's own file says when it began; its clock starts at 0. So it began before that, by as many
+    seconds as it has ticked. It is the last source, and all have numbers; how many there are isn't told by
+    the offsets, which have two lines for a source that is read twice.
+
+    >>> offsets = b'v1\\n{"batchWatermarkMs":0}\\n{"logOffset":3}\\n{"logOffset":3}\\n41'
+    >>> ticking_on({"offsets/7": offsets, "sources/0/3": b"v1", "sources/1/0": b"v1\\n9"}, 7)["sources/1/0"]
+    b'v1\\n-42000'
+    """
+    files = dict(position)
+    offsets = source_offsets(files.get(f"offsets/{epoch}", b"").decode())
+    if offsets is not None and offsets[-1] != "-":
+        folders = [path.split("/")[1] for path in files if path.startswith("sources/")]
+        last = max(map(int, folders), default=len(offsets) - 1)
+        files[f"sources/{last}/0"] = f"v1\n{-1000 * (json.loads(offsets[-1]) + at_once)}".encode()
+    return files

@@ -24,7 +24,7 @@ PRELOADED = (
     "pyspark.worker",
     "holdfast.tasks.task",
     "holdfast.tasks.disk",
-    "holdfast.spark.background",
+    "holdfast.driver.background",
 )
 """What tasks import."""
 _IF_THERE = ("pandas", "hdfs_native", "obstore")

@@ -1,4 +1,4 @@
-"""Errors of Spark and of threads, in words for the pipeline's user."""
+"""Errors of Spark, in words for the pipeline's user."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from holdfast.errors import WHAT_TO_DO, HoldfastError, InternalError, ProcessingError
+from holdfast.driver.failures import STOP_FIRST
+from holdfast.errors import WHAT_TO_DO, ProcessingError
 from holdfast.spark.jvm.quiet import told_elsewhere
 
-__all__ = ["STOP_FIRST", "failure_of", "unexpected"]
-
-STOP_FIRST = "stop a pipeline before spark.stop()"
-"""What to do where Spark was stopped below a pipeline."""
+__all__ = ["failure_of"]
 
 _AGAIN = "it continues after the last checkpoint"
 _CALL, _BECAUSE = "py4j.protocol.Py4JJavaError: ", "Caused by: "
@@ -66,19 +64,6 @@ def _with_again(hint: str) -> str:
 def _more() -> str:
     file = told_elsewhere()
     return "" if file is None else f"; what Spark said is in {file}"
-
-
-def unexpected(error: BaseException) -> HoldfastError:
-    """A checkpoint ended in something nobody foresaw, or a user's function left the thread."""
-    named = f"{type(error).__name__}: {error}"
-    wrapped: HoldfastError = InternalError(f"a checkpoint ended in {named}")
-    if not isinstance(error, Exception):
-        wrapped = ProcessingError(
-            f"a sink or a callback ended in {named}",
-            hint="let it raise an Exception, or set a threading.Event that your program waits for",
-        )
-    wrapped.__cause__ = error
-    return wrapped
 
 
 def _cause(lines: list[str]) -> tuple[str, str]:

@@ -6,18 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark import InheritableThread
-from pyspark.errors import PySparkException
-
 from holdfast import runtime
 from holdfast.checkpoint.ledger import Ahead
+from holdfast.driver.engine import StreamError
+from holdfast.driver.following import FOLLOW_S
+from holdfast.driver.parts import QueryParts
+from holdfast.driver.progress import EpochProgress
 from holdfast.driver.recovery import Recovery
+from holdfast.driver.running import Running
 from holdfast.errors import ConfigurationError, HoldfastError, InputError
-from holdfast.spark.following import FOLLOW_S
-from holdfast.spark.parts import QueryParts
-from holdfast.spark.progress import EpochProgress
-from holdfast.spark.running import Running
+from holdfast.spark.engine import SparkStream
 from holdfast.spark.says_how import QUERY, SaysHow
 
 if TYPE_CHECKING:
@@ -76,7 +74,9 @@ class Query(SaysHow):
     @property
     def spark_query(self) -> StreamingQuery:
         """Spark's own query that feeds this pipeline now; another one after a recovery."""
-        return self._running.started
+        stream = self._running.started
+        assert isinstance(stream, SparkStream)
+        return stream.query
 
     @property
     def exception(self) -> HoldfastError | None:
@@ -129,35 +129,36 @@ class Query(SaysHow):
             raise TimeoutError(
                 f"the epoch under way of {self.name!r} didn't end within {timeout} s"
             )
-        before, query, ticked = self._running.epochs_done, self._running.started, False
+        before, stream, ticked = self._running.epochs_done, self._running.started, False
         self._running.requests.allow_step()
         # Spark knows when nothing is left: this ends at once if there is no input.
-        idle = InheritableThread(target=self._until_idle, daemon=True)
+        idle = self._running.parts.engine.thread(self._until_idle, "holdfast-idle")
         idle.start()
         while (
             self._running.epochs_done == before
             and not self._running.done.is_set()
-            and self._running.started is query
+            and self._running.started is stream
         ):
             idle.join(0.005)
             if not idle.is_alive() and self._running.epochs_done == before:
-                due = query.isActive and self._awaits_tick()
+                due = stream.is_active and self._awaits_tick()
                 if not due and not self._awaits_end():
                     self._running.requests.take_step_back()
                     break
-                if due and not ticked and self._running.parts.ticks is not None:
+                ticks = self._running.parts.engine.ticks
+                if due and not ticked and ticks is not None:
                     # One will do: more would bring epochs that nobody asked for.
-                    ticked = self._running.parts.ticks.tick()
+                    ticked = ticks.tick()
                 runtime.sleep(0.02)
             if runtime.monotonic() > deadline:
                 # Nobody waits for it any more; one that has begun has used it up.
                 self._running.requests.take_step_back()
                 raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
-        if self._running.epochs_done == before and not query.isActive:
+        if self._running.epochs_done == before and not stream.is_active:
             # Why it ended is known a moment later.
-            self._running.wait_past(query)
+            self._running.wait_past(stream)
             self._running.raise_failure()
-            if self._running.started is not query and not self._running.done.is_set():
+            if self._running.started is not stream and not self._running.done.is_set():
                 # State was lost on the way: the query behind it has the input that is left.
                 return self.step(max(0.0, deadline - runtime.monotonic()))
         self._running.raise_failure()
@@ -165,7 +166,7 @@ class Query(SaysHow):
 
     def _awaits_tick(self) -> bool:
         parts = self._running.parts
-        return parts.ticks is not None and parts.loop.awaits_tick(parts.now_ms())
+        return parts.engine.ticks is not None and parts.loop.awaits_tick(parts.now_ms())
 
     def _awaits_end(self) -> bool:
         """Whether sources have ended, and last epochs may follow."""
@@ -174,8 +175,8 @@ class Query(SaysHow):
 
     def _until_idle(self) -> None:
         try:
-            self._running.started.processAllAvailable()
-        except (PySparkException, Py4JError):
+            self._running.started.process_all()
+        except StreamError:
             # Why the query ended is known where it ended, and raised from there.
             return
 
@@ -188,22 +189,22 @@ class Query(SaysHow):
         """
         self._check_outside("process_all_available")
         while not self._input_ends():
-            query = self._running.started
+            stream = self._running.started
             try:
-                query.processAllAvailable()
+                stream.process_all()
                 self.checkpoint()
             except Exception:
                 if self._input_ends():
                     break
                 # Spark's report of a failed query: ours says more, or the pipeline recovers.
-                if query.isActive and self._running.lost is None:
+                if stream.is_active and self._running.lost is None:
                     raise
-                self._running.wait_past(query)
+                self._running.wait_past(stream)
                 self._running.raise_failure()
-                if self._running.spark_query is query:
+                if self._running.stream is stream:
                     raise
                 continue
-            if self._running.spark_query is query and self._running.lost is None:
+            if self._running.stream is stream and self._running.lost is None:
                 if self._input_ends():
                     break
                 if self._running.coordinator.publish_error is not None:

@@ -7,10 +7,8 @@ position would be in the future, which Spark refuses.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -18,12 +16,10 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from holdfast.driver.scratch import source_offsets
-
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Ticks", "source_numbers", "ticking_on", "with_ticks"]
+__all__ = ["Ticks", "source_numbers", "with_ticks"]
 
 logger = logging.getLogger("holdfast.spark")
 
@@ -40,30 +36,6 @@ def with_ticks(df: DataFrame) -> DataFrame:
     ticks = ticks.option("numPartitions", 1).option("useManualClock", "true")
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     return df.unionAll(ticks.load().where("false").select(*nothing))
-
-
-def ticking_on(
-    position: Mapping[str, bytes], epoch: int, *, at_once: bool = True
-) -> dict[str, bytes]:
-    """A position with which ticks go on where they were, whatever any clock says.
-
-    ``at_once``: one further, so that an epoch comes though no input does.
-
-    The source's own file says when it began; its clock starts at 0. So it began before that, by as many
-    seconds as it has ticked. It is the last source, and all have numbers; how many there are isn't told by
-    the offsets, which have two lines for a source that is read twice.
-
-    >>> offsets = b'v1\\n{"batchWatermarkMs":0}\\n{"logOffset":3}\\n{"logOffset":3}\\n41'
-    >>> ticking_on({"offsets/7": offsets, "sources/0/3": b"v1", "sources/1/0": b"v1\\n9"}, 7)["sources/1/0"]
-    b'v1\\n-42000'
-    """
-    files = dict(position)
-    offsets = source_offsets(files.get(f"offsets/{epoch}", b"").decode())
-    if offsets is not None and offsets[-1] != "-":
-        folders = [path.split("/")[1] for path in files if path.startswith("sources/")]
-        last = max(map(int, folders), default=len(offsets) - 1)
-        files[f"sources/{last}/0"] = f"v1\n{-1000 * (json.loads(offsets[-1]) + at_once)}".encode()
-    return files
 
 
 def source_numbers(query: StreamingQuery) -> list[int]:

@@ -25,7 +25,7 @@ from pyspark.sql.types import StringType, StructType
 
 from holdfast.driver.own_folders import until_exit
 from holdfast.errors import ConfigurationError, InputError
-from holdfast.spark.ending import END_OPTION
+from holdfast.spark.end_files import END_OPTION
 from holdfast.storage.local import check_no_home
 
 __all__ = ["EpochSource"]

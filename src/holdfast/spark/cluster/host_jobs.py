@@ -10,21 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 from pyspark.sql import SparkSession
 
-from holdfast.errors import HoldfastError
+from holdfast.driver.engine import HostGoneError
 from holdfast.spark.cluster.hosts import LiveHosts
 from holdfast.spark.jvm.placed import Placer, answers, task_host
 from holdfast.spark.session import in_background
 from holdfast.tasks.disk import Found
+from holdfast.tasks.here import Here
 
-__all__ = ["HostGoneError", "HostJobs"]
+__all__ = ["HostJobs"]
 
 _POLL_S = 0.1
-
-
-class HostGoneError(HoldfastError):
-    """A host went while something was done on it: look who is left, and do it there."""
-
-    kind = "host-gone"
 
 
 class HostJobs:
@@ -37,12 +32,12 @@ class HostJobs:
         self._placer = placer
         self._tag = f"holdfast-hosts-{uuid.uuid4().hex}"
 
-    def run(self, hosts: Sequence[str], task: Callable[[int], Found], what: str) -> list[Found]:
-        """Do something on each host, told its number; ``HostGoneError`` if one of several goes."""
+    def run(self, hosts: Sequence[str], task: Callable[[Here], Found], what: str) -> list[Found]:
+        """Do something on each host; ``HostGoneError`` if one of several goes."""
 
         def run(index: int) -> bytes:
-            found = msgspec.structs.replace(task(index), host=task_host() or "")
-            return msgspec.json.encode(found)
+            host = task_host() or hosts[index]
+            return msgspec.json.encode(msgspec.structs.replace(task(Here(host)), host=host))
 
         described = f"{what} on {', '.join(hosts)}"
         numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)

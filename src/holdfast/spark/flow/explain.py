@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.spark.flow.graph import Feed, Graph, Node
+from holdfast.spark.flow.graph import FlowGraph, PlannedNode, SteppedFeed
 from holdfast.state.schema import TableSchema
 
 __all__ = ["explain"]
 
 
-def explain(graph: Graph) -> str:
+def explain(graph: FlowGraph) -> str:
     """A page for people."""
     lines = ["Sources"]
     for number, frame in enumerate(graph.sources):
@@ -27,7 +27,7 @@ def explain(graph: Graph) -> str:
     return "\n".join(lines)
 
 
-def _node(graph: Graph, number: int, node: Node) -> Iterator[str]:
+def _node(graph: FlowGraph, number: int, node: PlannedNode) -> Iterator[str]:
     yield f"  {number}. {node.id}: {node.operator.describe().splitlines()[0]}"
     for port, feeds in zip(node.plan.ports, node.ports, strict=True):
         for feed in feeds:
@@ -51,7 +51,7 @@ def _node(graph: Graph, number: int, node: Node) -> Iterator[str]:
         yield f"     {what} to {sink}: {graph.sinks[sink].sink.describe()}"
 
 
-def _feed(feed: Feed) -> str:
+def _feed(feed: SteppedFeed) -> str:
     steps = f", {len(feed.steps)} steps" if feed.steps else ""
     time = f", watermark {feed.time}" if feed.time else ""
     if feed.source is not None:

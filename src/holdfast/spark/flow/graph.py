@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
 from holdfast.checkpoint.time import Watermark
+from holdfast.driver.graph import Columns, Feed, Graph, Node, SinkPlace
 from holdfast.errors import InputError, InternalError
-from holdfast.operators.base import Operator
 from holdfast.operators.description import Description, digest
 from holdfast.sinks.base import Sink
 from holdfast.spark.flow.branch import Branch, LoopStart, Output, Source, WatermarkSpec
@@ -21,119 +20,42 @@ from holdfast.spark.flow.plain import plain_columns
 from holdfast.spark.jvm.trees import plan_words
 from holdfast.spark.plans.base import Plan
 from holdfast.spark.plans.rows import columns_of
-from holdfast.state.schema import TableSchema
 
 if TYPE_CHECKING:
     from holdfast.pipeline import Pipeline, Written
     from holdfast.stream import ResultStream, Stream
 
-__all__ = ["Feed", "Graph", "Node", "SinkPlace", "build_graph"]
+__all__ = ["FlowGraph", "PlannedNode", "SteppedFeed", "build_graph"]
 
 Steps = tuple[Callable[[DataFrame], DataFrame], ...]
-Columns = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Feed:
-    """Rows of a source, or of an operator's output, on their way to an operator."""
+class SteppedFeed(Feed):
+    """Rows on their way to an operator, and the steps they take on it."""
 
-    source: int | None
-    """The source's number; None if the rows are of a node."""
-    node: str
-    output: str
-    steps: Steps
-    time: str | None
-    """Which of the pipeline's watermarks follows these rows."""
-    loop: bool = False
-    """Whether the rows are those that the epoch before fed back to the node."""
+    steps: Steps = ()
 
 
-@dataclass
-class Node:
-    """An operator in its place."""
+@dataclass(kw_only=True)
+class PlannedNode(Node[SteppedFeed]):
+    """An operator in its place, and how Spark gets its rows there."""
 
-    id: str
     plan: Plan
-    ports: tuple[tuple[Feed, ...], ...]
-    """For each of the plan's ports what feeds it."""
-    derived: bool
-    """Whether it reads other operators' results."""
-    behind_ms: int
-    """How far its time is behind the pipeline's watermark."""
     result: ResultStream | None
-    readers: dict[str, int] = field(default_factory=dict)
-    """How many feeds read each of its outputs ("" for the main one)."""
-    sinks: dict[str, str] = field(default_factory=dict)
-    """Which sinks get which of its outputs."""
     columns: list[Column] | None = None
     """The columns that its tasks get: made in the first epoch, for each is a call to the JVM."""
 
-    @property
-    def operator(self) -> Operator:
-        """The operator."""
-        return self.plan.operator
 
-    @property
-    def stateful(self) -> bool:
-        """Whether it has state."""
-        return bool(self.operator.tables)
-
-    @property
-    def feeds(self) -> tuple[str, ...]:
-        """The outputs that other nodes read."""
-        return tuple(self.readers)
-
-    def schema(self, output: str) -> pa.Schema:
-        """The columns of an output."""
-        return self.operator.side_schemas[output] if output else self.operator.output_schema
-
-
-@dataclass(frozen=True)
-class SinkPlace:
-    """A sink, and what it gets."""
-
-    sink: Sink
-    node: Node
-    output: str
-    columns: Columns | None = None
-    """Which columns of the output it gets, and under which names; None for all as they are."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns it gets."""
-        whole = self.node.schema(self.output)
-        if self.columns is None:
-            return whole
-        return pa.schema([(name, whole.field(source).type) for source, name in self.columns])
-
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        """The columns that its rows are keyed by, as far as it gets them."""
-        keys = self.node.operator.key_names
-        if self.columns is None:
-            return tuple(keys)
-        names = dict(self.columns)
-        return tuple(names[key] for key in keys if key in names)
-
-
-@dataclass
-class Graph:
-    """A whole pipeline."""
+@dataclass(kw_only=True)
+class FlowGraph(Graph[PlannedNode]):
+    """A pipeline of streaming DataFrames."""
 
     sources: list[DataFrame]
-    nodes: list[Node]
-    """In an order in which every node comes behind those it reads."""
-    sinks: dict[str, SinkPlace]
-    watermarks: dict[str, Watermark]
-
-    @property
-    def operators(self) -> list[Operator]:
-        """The operators that have state."""
-        return [node.operator for node in self.nodes if node.stateful]
 
     @cached_property
-    def descriptions(self) -> dict[str, Description]:
-        """Those operators as log entries keep them."""
+    def descriptions(self) -> dict[str, Description]:  # looked at often
+        """The operators that have state as log entries keep them: also by what they read."""
         ids = {id(node.result): node.id for node in self.nodes}
         return {
             node.id: Description.of(node.operator).reading(_reads(node, ids))
@@ -141,52 +63,8 @@ class Graph:
             if node.stateful
         }
 
-    @property
-    def unnamed(self) -> list[str]:
-        """Those of them that are called by their kind and their place in the program."""
-        return [
-            node.id
-            for node in self.nodes
-            if node.stateful and node.result is not None and node.result.name is None
-        ]
 
-    @property
-    def tables(self) -> dict[str, TableSchema]:
-        """All state tables by name."""
-        return {schema.table: schema for op in self.operators for schema in op.tables}
-
-    @property
-    def behind_ms(self) -> dict[str, int]:
-        """Per table how far its time is behind the pipeline's watermark, if it is."""
-        return {
-            schema.table: node.behind_ms
-            for node in self.nodes
-            for schema in node.operator.tables
-            if node.behind_ms
-        }
-
-    @property
-    def priorities(self) -> dict[str, int]:
-        """Whose state is restored before that of others."""
-        results = {node.id: node.result for node in self.nodes if node.result is not None}
-        return {id_: result.priority for id_, result in results.items() if result.priority}
-
-    @property
-    def needs_ticks(self) -> bool:
-        """Whether epochs without rows can change something."""
-        return any(node.operator.needs_ticks for node in self.nodes)
-
-    @property
-    def begins_with_rows(self) -> bool:
-        """Whether the first epoch has rows that come from no source."""
-        return any(node.operator.begins_with_rows for node in self.nodes)
-
-    def node(self, id: str) -> Node:  # noqa: A002
-        """The node of this name."""
-        return next(node for node in self.nodes if node.id == id)
-
-
-def _reads(node: Node, ids: Mapping[int, str]) -> str:
+def _reads(node: PlannedNode, ids: Mapping[int, str]) -> str:
     """A digest of where an operator's rows come from, the steps they take, and what is made of them."""
     assert node.result is not None
     words = [
@@ -199,7 +77,7 @@ def _reads(node: Node, ids: Mapping[int, str]) -> str:
     return digest("\n".join([*words, *node.plan.expressions]))
 
 
-def build_graph(pipeline: Pipeline) -> Graph:
+def build_graph(pipeline: Pipeline) -> FlowGraph:
     """Put a pipeline's operators in order, name them, and find out what they read.
 
     Every operator is planned anew; no Spark job runs.
@@ -313,9 +191,9 @@ class _Builder:
     ) -> None:
         frames, self.sources = sources
         self.ids = ids
-        self.graph = Graph(frames, [], {}, {})
+        self.graph = FlowGraph([], {}, {}, sources=frames)
         self.times: dict[tuple[int, WatermarkSpec], str] = {}
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, PlannedNode] = {}
 
     def add(self, result: ResultStream) -> None:
         """Plan an operator."""
@@ -326,7 +204,7 @@ class _Builder:
             tuple(self._feed(branch, port, timed=result.timed) for branch in stream.branches)
             for stream, port in zip(result.inputs, plan.ports, strict=True)
         )
-        self._node(Node(self.ids[id(result)], plan, ports, derived, behind, result))
+        self._node(_planned(self.ids[id(result)], plan, ports, derived, behind, result))
 
     def write(self, number: int, written: Written) -> None:
         """Attach sinks: to the operator itself, or behind the steps that its results take."""
@@ -339,7 +217,7 @@ class _Builder:
         else:
             emit = EmitPlan(f"emit-{number}", written.stream.df)
             ports = tuple(self._feed(branch, "main", timed=False) for branch in branches)
-            node, output = Node(emit.operator.id, emit, (ports,), True, 0, None), ""
+            node, output = _planned(emit.operator.id, emit, (ports,), True, 0, None), ""
             self._node(node)
         for sink in written.sinks:
             self._sink(f"sink-{self._count()}", sink, node, output, columns)
@@ -372,7 +250,7 @@ class _Builder:
         return plain_columns(stream.df.sparkSession, schema, branch.steps)
 
     def _sink(
-        self, place: str, sink: Sink, node: Node, output: str, columns: Columns | None = None
+        self, place: str, sink: Sink, node: PlannedNode, output: str, columns: Columns | None = None
     ) -> None:
         if any(known.sink is sink for known in self.graph.sinks.values()):
             raise InputError(
@@ -382,25 +260,26 @@ class _Builder:
         node.sinks[place] = output
         self.graph.sinks[place] = SinkPlace(sink, node, output, columns)
 
-    def _node(self, node: Node) -> None:
+    def _node(self, node: PlannedNode) -> None:
         self.graph.nodes.append(node)
         self.nodes[node.id] = node
 
-    def _feed(self, branch: Branch, port: str, *, timed: bool) -> Feed:
+    def _feed(self, branch: Branch, port: str, *, timed: bool) -> SteppedFeed:
         if isinstance(branch.origin, Source):
             source = self.sources[id(branch.origin)]
             steps = () if source.whole else branch.steps
             time = None
             if timed and branch.watermark is not None:
                 time = self._time(source.index, branch.watermark, port)
-            return Feed(source.index, "", "", steps, time)
+            return SteppedFeed(source.index, "", "", time, steps=steps)
         if isinstance(branch.origin, LoopStart):
-            return Feed(None, self.ids[id(branch.origin.of)], "", branch.steps, None, loop=True)
+            of = self.ids[id(branch.origin.of)]
+            return SteppedFeed(None, of, "", None, loop=True, steps=branch.steps)
         node = self.nodes.get(self.ids.get(id(branch.origin.of), ""))
         if node is None:
             raise InternalError(f"operator {branch.origin.of.label!r} is read before it is planned")
         node.readers[branch.origin.name] = node.readers.get(branch.origin.name, 0) + 1
-        return Feed(None, node.id, branch.origin.name, branch.steps, None)
+        return SteppedFeed(None, node.id, branch.origin.name, None, steps=branch.steps)
 
     def _time(self, source: int, spec: WatermarkSpec, port: str) -> str:
         """The name of a source's watermark: logs of pipelines with one operator have these."""
@@ -415,7 +294,26 @@ class _Builder:
         return name
 
 
-def times_of(node: Node) -> Mapping[str, tuple[str | None, ...]]:
-    """Per port of a node the watermarks that its feeds' rows move."""
-    ports = zip(node.plan.ports, node.ports, strict=True)
-    return {port: tuple(feed.time for feed in feeds) for port, feeds in ports}
+def _planned(
+    id_: str,
+    plan: Plan,
+    ports: tuple[tuple[SteppedFeed, ...], ...],
+    derived: bool,
+    behind_ms: int,
+    result: ResultStream | None,
+) -> PlannedNode:
+    return PlannedNode(
+        id_,
+        plan.operator,
+        plan.ports,
+        ports,
+        derived,
+        behind_ms,
+        is_named=result is None or result.name is not None,
+        priority=result.priority if result is not None else 0,
+        may_preaggregate=plan.may_preaggregate,
+        must_preaggregate=plan.must_preaggregate,
+        on_checkpoint=result.checkpoint_complete if result is not None else None,
+        plan=plan,
+        result=result,
+    )

@@ -7,7 +7,7 @@ read: Spark computes the stage before it once per job, and its state is written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -20,24 +20,23 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import IntegerType, StructField, StructType
 from pyspark.util import PythonEvalType
 
-from holdfast.driver.pacing import Shape
+from holdfast.driver.engine import NodeJob
 from holdfast.errors import InputError, ProcessingError
-from holdfast.operators.base import Clock
-from holdfast.spark.flow.emit import EmitOperator
-from holdfast.spark.flow.emitting import emit_rows
-from holdfast.spark.flow.graph import Feed, Graph, Node
-from holdfast.spark.flow.loop import read_loop
+from holdfast.operators.emit import EmitOperator
+from holdfast.spark.flow.graph import FlowGraph, PlannedNode, SteppedFeed
 from holdfast.spark.flow.repeated import Repeated
 from holdfast.spark.flow.scans import SourceRows
 from holdfast.spark.jvm.placed import Placer, task_host, task_partition
 from holdfast.spark.jvm.prepared import frame_of, rdd_of
 from holdfast.spark.plans.preaggregate import Grouped, preaggregated
 from holdfast.spark.types import spark_schema
+from holdfast.tasks.emitting import emit_rows
+from holdfast.tasks.loop import read_loop
 from holdfast.tasks.outputs import OUTPUT, handed_schema, struct_name
 from holdfast.tasks.task import BRANCH, TaskSpec, work_through
 from holdfast.types import quoted
 
-__all__ = ["NOTHING", "EpochJob", "NodeJob", "columns_of", "map_in_arrow"]
+__all__ = ["NOTHING", "EpochJob", "columns_of", "map_in_arrow"]
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -47,33 +46,13 @@ _PARTITION = "_holdfast_partition"
 
 
 @dataclass
-class NodeJob:
-    """A node's part of the job."""
-
-    node: Node
-    shape: Shape
-    clock: Clock
-    make_spec: Callable[[int], TaskSpec]
-    """The specification of its tasks, of which there are so many."""
-    spec: TaskSpec | None = None
-    source_rows: list[Callable[[], int]] = field(default_factory=list)
-    """If rows were grouped before they were sent: how many there were."""
-
-    @property
-    def partitions(self) -> int:
-        """How many tasks it has."""
-        assert self.spec is not None
-        return self.spec.partitions
-
-
-@dataclass
 class EpochJob:
     """Builds the job of an attempt at an epoch."""
 
-    graph: Graph
+    graph: FlowGraph
     sources: Sequence[SourceRows]
     repeated: Repeated
-    parts: dict[str, NodeJob]
+    parts: Mapping[str, NodeJob]
     session: SparkSession
     placer: Placer
     hosts: Sequence[str | None]
@@ -127,9 +106,10 @@ class EpochJob:
                 frames.append(frame)
         return reduce(lambda a, b: a.unionAll(b), frames)
 
-    def _arriving(self, part: NodeJob, feed: Feed, port: int, branch: int) -> DataFrame:
+    def _arriving(self, part: NodeJob, feed: SteppedFeed, port: int, branch: int) -> DataFrame:
         """The rows of one feed, as the operator takes them."""
-        plan, source = part.node.plan, None
+        node: PlannedNode = part.node
+        plan, source = node.plan, None
         if feed.source is not None and not feed.steps:
             source = self.sources[feed.source]
         # What comes before all other rows comes by one feed only.
@@ -153,7 +133,7 @@ class EpochJob:
             return made.frame
         return lifted() if scan is None else self.repeated.lifted(key, self.session, scan, lifted)
 
-    def _frame(self, feed: Feed) -> DataFrame:
+    def _frame(self, feed: SteppedFeed) -> DataFrame:
         if feed.source is not None:
             frame = self.sources[feed.source].frame
         elif feed.loop:
@@ -185,7 +165,7 @@ class EpochJob:
         schema = spark_schema(spec.operator.output_schema)
         return map_in_arrow(placed, columns_of(["id"]), task, schema)
 
-    def _shared(self, result: DataFrame, node: Node) -> DataFrame:
+    def _shared(self, result: DataFrame, node: PlannedNode) -> DataFrame:
         """The same rows, such that several readers don't have them computed several times."""
         if sum(node.readers.values()) == 1:
             return result
@@ -195,7 +175,7 @@ class EpochJob:
         return _planned(shuffled)[0]
 
 
-def _has_branches(node: Node) -> bool:
+def _has_branches(node: PlannedNode) -> bool:
     """Whether rows say which feed of their port they came by."""
     return node.stateful and any(len(feeds) > 1 for feeds in node.ports)
 

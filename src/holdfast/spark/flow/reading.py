@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from holdfast.spark.flow.graph import Graph
+from holdfast.spark.flow.graph import FlowGraph
 from holdfast.spark.jvm.trees import each, nodes
 from holdfast.types import quoted
 
@@ -53,14 +53,14 @@ class Reading:
         ]
 
 
-def readings(graph: Graph) -> list[Reading]:
+def readings(graph: FlowGraph) -> list[Reading]:
     """What is read of each source of a pipeline. Runs no Spark job."""
     return [
         Reading(source, _used(graph, number, source)) for number, source in enumerate(graph.sources)
     ]
 
 
-def _used(graph: Graph, number: int, source: DataFrame) -> tuple[str, ...]:
+def _used(graph: FlowGraph, number: int, source: DataFrame) -> tuple[str, ...]:
     blank = without_rows(source)
     used: set[str] = set()
     for node in graph.nodes:

@@ -47,7 +47,7 @@ __all__ = [
 logger = logging.getLogger("holdfast.spark")
 
 _LOG4J = "org.apache.logging.log4j"
-_EPOCHS = "holdfast.spark.running"
+_EPOCHS = "holdfast.driver.running"
 _MARK = "mdc.holdfast"
 _PATTERN = "%d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex"
 _QUERY, _RUN = "sql.streaming.queryId", "spark.jobGroup.id"

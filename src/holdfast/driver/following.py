@@ -6,13 +6,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast import runtime
+from holdfast.driver.engine import HostGoneError
 from holdfast.driver.recovery import Recovery
 from holdfast.errors import HoldfastError, StateLostError
-from holdfast.spark.cluster.host_jobs import HostGoneError
 
 if TYPE_CHECKING:
-    from holdfast.spark.cluster.site import ClusterSite
-    from holdfast.spark.running import Running
+    from holdfast.driver.cluster import ClusterSite
+    from holdfast.driver.running import Running
 
 __all__ = ["FOLLOW_S", "FirstEpoch", "Following"]
 
@@ -89,7 +89,7 @@ class Following:
         pause_s = FOLLOW_S
         while not running.done.wait(pause_s):
             pause_s = FOLLOW_S
-            if running.goes_back or running.spark_query is None:
+            if running.goes_back or running.stream is None:
                 continue
             parts = running.parts
             try:
@@ -143,7 +143,7 @@ class Following:
             # Between epochs a job of this group is Spark's own, which looks for input on any host: the
             # query would fail with it.
             return
-        running.parts.jobs.spark.sparkContext.cancelJobGroup(str(running.started.runId))
+        running.parts.engine.cancel_epoch(running.started)
 
     def _once(self, cluster: ClusterSite) -> bool:
         """Do for the hosts what is to be done; whether there is more to fetch."""

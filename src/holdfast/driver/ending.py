@@ -13,38 +13,25 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.log import LogState
 from holdfast.driver.ahead import too_far_ahead
+from holdfast.driver.engine import Batch, Engine
 from holdfast.driver.scratch import renumbered
 from holdfast.errors import ConfigurationError, ProcessingError, StateLostError
 from holdfast.failpoints import failpoint
 from holdfast.operators.loop import LoopOperator
-from holdfast.spark.flow.reading import without_rows
-from holdfast.spark.jvm.quiet import marked_epoch
-from holdfast.spark.jvm.trees import nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from holdfast.driver.running import Running
 
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from holdfast.spark.running import Running
-
-__all__ = ["END_OPTION", "InputEnd", "LastEpochs", "await_input", "before_end"]
+__all__ = ["InputEnd", "LastEpochs", "await_input", "before_end"]
 
 logger = logging.getLogger("holdfast.query")
 
-END_OPTION = "holdfast.end_file"
-"""An option of a file source: a file that says, once it is there, that the source has ended."""
 _LOOK_S = 0.1
-_FILE_SOURCE = "StreamingRelation"
 # Rows may go round in a loop so often after the last input.
 _MOST_EPOCHS = 1000
 _ATTEMPTS = 5
@@ -57,37 +44,24 @@ class InputEnd:
 
     said_at_start: bool
     """Whether ``start`` was told that input ends with what is there."""
-    sources: Sequence[DataFrame]
-    frame: DataFrame
-    """What Spark streams: all sources as one."""
+    engine: Engine
     pipeline: str
     back_to: int | None
     """If the log says that input has ended: the newest entry from before that."""
 
-    @cached_property
-    def _files(self) -> list[Path] | None:
-        """The file of each source that says so; None unless each has one."""
-        files = [_end_files(source) for source in self.sources]
-        return [file for each in files for file in each] if all(files) else None
-
     @property
     def may_be_said(self) -> bool:
         """Whether the sources can say it while the pipeline runs."""
-        return self._files is not None
+        return self.engine.sources_ended() is not None
 
     @property
     def is_said(self) -> bool:
         """Whether input ends with what is there."""
-        files = self._files
-        return self.said_at_start or (files is not None and all(file.exists() for file in files))
+        return self.said_at_start or bool(self.engine.sources_ended())
 
-    def batch(self) -> DataFrame:
-        """A batch without rows, as one partition: a task runs for it."""
-        return without_rows(self.frame, partitions=1)
-
-    def check_no_more(self, batch: DataFrame) -> None:
+    def check_no_more(self, batch: Batch) -> None:
         """Refuse rows that come after the log has said that there would be none."""
-        if batch.isEmpty():
+        if not self.engine.has_rows(batch):
             return
         back = (
             f", or go on from before the end with start(from_entry={self.back_to}): what came out at the "
@@ -111,26 +85,22 @@ def before_end(state: LogState, entry: Checkpoint | None) -> int | None:
 
 
 def await_input(running: Running) -> None:
-    """Wait until Spark's query ends; if its sources say that they have ended, end it then."""
-    query, end = running.started, running.parts.input_end
+    """Wait until the stream ends; if its sources say that they have ended, end it then."""
+    stream, end = running.started, running.parts.input_end
     if end.may_be_said and not running.options.available_now:
-        while query.isActive and not end.is_said:
+        while stream.is_active and not end.is_said:
             running.stopping.wait(_LOOK_S)
-        if running.parts.ticks is not None and not running.options.manual:
-            running.parts.ticks.end()
-        query.processAllAvailable()
-        if query.isActive:
+        ticks = running.parts.engine.ticks
+        if ticks is not None and not running.options.manual:
+            ticks.end()
+        stream.process_all()
+        if stream.is_active:
             running.input_over.set()
             running.requests.wake()
             with running.epoch_lock:
                 pass
-            query.stop()
-    query.awaitTermination()
-
-
-def has_read_all(query: StreamingQuery) -> bool:
-    """Whether Spark's query ended because it found no more input, rather than was stopped."""
-    return bool(query._jsq.streamingQuery().noNewData())
+            stream.stop()
+    stream.await_end()
 
 
 class LastEpochs:
@@ -174,7 +144,7 @@ class LastEpochs:
             return False
         if not running.options.available_now:
             return False
-        if has_read_all(running.started):
+        if running.started.has_read_all:
             return True
         logger.warning(
             "pipeline %s: Spark's query was stopped before it had read all input, so its end is not "
@@ -188,7 +158,7 @@ class LastEpochs:
         if not self._running.options.available_now or self._last < 0:
             return False
         moved = self._parts.loop.awaits_watermark(self._parts.now_ms())
-        return moved and has_read_all(self._running.started)
+        return moved and self._running.started.has_read_all
 
     def _has_ended(self) -> bool:
         last = self._running.coordinator.last
@@ -240,27 +210,10 @@ class LastEpochs:
             position = renumbered(parts.scratch.read(self._last), self._last, epoch)
             offsets = parts.scratch.offsets(self._last)
             record = parts.loop.time.begin(epoch, parts.now_ms(), offsets, at_end=at_end)
-            context = parts.input_end.frame.sparkSession.sparkContext
-            # By its group an epoch is cancelled whose host is gone.
-            with marked_epoch(context, running.started):
-                done = parts.loop.run(parts.input_end.batch(), record, position)
+            with parts.engine.epoch_of(running.started):
+                done = parts.loop.run(parts.engine.no_rows(), record, position)
             running.progress.append(done)
             failpoint("end.recorded")
         running.epochs_done += 1
         running.requests.step_is_over()
         return parts.loop.goes_on(record.processing_time_ms)
-
-
-def _end_files(source: DataFrame) -> list[Path]:
-    """The files that say that what a stream is read from has ended; none unless there is one for each."""
-    plan = source._jdf.queryExecution().analyzed()
-    leaves = [node for node in nodes(plan) if node.children().isEmpty() and node.isStreaming()]
-    files = []
-    for leaf in leaves:
-        if leaf.nodeName() != _FILE_SOURCE:
-            return []
-        name = leaf.dataSource().options().get(END_OPTION)
-        if name.isEmpty():
-            return []
-        files.append(Path(name.get()))
-    return files

@@ -1,20 +1,18 @@
 """Where the tasks of a pipeline run, and where the local forms of its runs are.
 
 On one machine that is one folder, and the driver sees it too. On a cluster
-(:mod:`holdfast.spark.cluster.site`) every host has such a folder, and only tasks on a host see it.
+(:mod:`holdfast.driver.cluster`) every host has such a folder, and only tasks on a host see it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pyspark.sql import DataFrame
-
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.driver.engine import HostGoneError, JobFailedError
 from holdfast.driver.local_files import LocalFiles
 from holdfast.placement.eviction import evictions
 from holdfast.placement.planner import Assignment
@@ -56,14 +54,8 @@ class Site(Protocol):
     def place(self, version: Version, partitions: int) -> Placement:
         """Where each partition of the next epoch runs; ``StateLostError`` if none can."""
 
-    def placed(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
-        """The same partitions, each on its host."""
-
     def host_for(self, runs: Iterable[Run], within: HashRange) -> str | None:
         """Where a background task for these runs, in a range, belongs; None for anywhere."""
-
-    def ended_without(self, hosts: Iterable[str | None], what: str) -> AbstractContextManager[None]:
-        """Jobs of this thread end in here, with ``HostGoneError``, when one of several hosts goes."""
 
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
         """New runs are where they were written; hosts have fetched runs."""
@@ -71,8 +63,8 @@ class Site(Protocol):
     def retire(self, ledger: Ledger) -> None:
         """Local files of runs that nobody can open any more may go."""
 
-    def failed(self, error: Exception, attempt: int) -> None:
-        """A job failed: return if it should be run again, else raise."""
+    def failed(self, error: JobFailedError | HostGoneError, attempt: int) -> None:
+        """An epoch's job failed: return if it should be run again, else raise."""
 
 
 class LocalSite:
@@ -96,20 +88,10 @@ class LocalSite:
         dropped, self._dropped = self._dropped, ()
         return Placement(retired=dropped)
 
-    def placed(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
-        """The frame itself."""
-        del hosts
-        return frame
-
     def host_for(self, runs: Iterable[Run], within: HashRange) -> str | None:
         """Anywhere: everybody has everything."""
         del runs, within
         return None
-
-    def ended_without(self, hosts: Iterable[str | None], what: str) -> AbstractContextManager[None]:
-        """There is one host, and it is here."""
-        del hosts, what
-        return nullcontext()
 
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
         """Their files go when they do, also if the version never names them."""
@@ -127,7 +109,12 @@ class LocalSite:
             # By tasks: their maps of the files have to go too.
             self._dropped = tuple((name, "") for name in evictions(held, self.limit_bytes))
 
-    def failed(self, error: Exception, attempt: int) -> None:
+    def failed(self, error: JobFailedError | HostGoneError, attempt: int) -> None:
         """Nothing that running it again would mend."""
         del attempt
-        raise error
+        raise _told(error)
+
+
+def _told(error: JobFailedError | HostGoneError) -> Exception:
+    """What went wrong, as whoever met it first said it."""
+    return error.cause if isinstance(error, JobFailedError) else error

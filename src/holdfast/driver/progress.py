@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.checkpoint.entry import EpochRecord, PlacedPartition
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.spark.flow.job import NodeJob
+from holdfast.driver.engine import NodeJob
 from holdfast.tasks.task import TaskReport
 
 __all__ = ["EpochProgress", "progress_of"]

@@ -1,6 +1,6 @@
 """A pipeline on many hosts: who is alive, who has which run on disk, and where partitions run.
 
-The decisions are :mod:`holdfast.placement`'s; this module feeds them with facts and makes Spark obey.
+The decisions are :mod:`holdfast.placement`'s; this module feeds them with facts and makes the engine obey.
 Which host has which run is known here and nowhere else: it is learnt from the tasks' reports, and
 from a look at the disk of every host that joins.
 """
@@ -10,30 +10,23 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
-
-from pyspark.sql import DataFrame, SparkSession
 
 from holdfast import runtime
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.driver.engine import Fleet, HostGoneError, JobFailedError
+from holdfast.driver.site import Placement
 from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
 from holdfast.placement.handover import plan_handover
 from holdfast.placement.health import HostHealth
 from holdfast.placement.holdings import Holdings, by_urgency
 from holdfast.placement.planner import Copy, Host, Plan, place
-from holdfast.spark.cluster.executors import check_executors, check_shared
-from holdfast.spark.cluster.host_jobs import HostGoneError, HostJobs
-from holdfast.spark.cluster.hosts import LiveHosts
-from holdfast.spark.fleeting import host_is_lost, why_fleeting
-from holdfast.spark.jvm.placed import Placer
-from holdfast.spark.site import Placement
 from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import Run
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage
 from holdfast.tasks.disk import Found, decode_runs, fetch_runs, first_bytes, probe, survey, tidy
+from holdfast.tasks.here import Here
 
 __all__ = ["ClusterSite"]
 
@@ -62,7 +55,7 @@ class ClusterSite:
 
     def __init__(
         self,
-        spark: SparkSession,
+        fleet: Fleet,
         storage: Storage,
         root: Path,
         health: HostHealth,
@@ -70,15 +63,12 @@ class ClusterSite:
         limit_bytes: int | None = None,
         priorities: Mapping[str, int] | None = None,
     ) -> None:
-        self._context = context = spark.sparkContext
+        self._fleet = fleet
         self._storage = storage
         self._root = root
         self.health = health
         self.limit_bytes = limit_bytes
         self._priorities = priorities or {}
-        self._hosts = LiveHosts(context)
-        self._placer = Placer(context)
-        self._jobs = HostJobs(spark, self._hosts, self._placer)
         self._over = runtime.event()
         self._folder: Path | None = None
         self._claim = 0
@@ -114,7 +104,7 @@ class ClusterSite:
     def wait_for_hosts(self) -> tuple[Host, ...]:
         """The hosts that are alive: at least one, which may take a while."""
         deadline = runtime.monotonic() + _NO_HOST_S
-        while not (found := self._hosts.hosts()):
+        while not (found := self._fleet.hosts()):
             if self._over.is_set():
                 raise HoldfastError("the pipeline has no executors, and is about to end")
             if runtime.monotonic() > deadline:
@@ -145,13 +135,13 @@ class ClusterSite:
         return ask([host.name for host in self.wait_for_hosts()])
 
     def _check_hosts(self, names: list[str]) -> None:
-        with self.ended_without(names, "look for packages"):
-            check_executors(self._context, names, self._storage.packages)
         root = self._root
-        _raise_bad(self._jobs.run(names, lambda _: probe(root), "try local disks"))
-        neighbours = self._hosts.neighbours()
-        with self.ended_without(neighbours, "try shared disks"):
-            check_shared(self._context, neighbours, root)
+
+        def tried(here: Here) -> Found:
+            return probe(here.path(root))
+
+        self._fleet.check(names, self._storage.packages, root)
+        _raise_bad(self._fleet.run(names, tried, "try local disks"))
 
     # ---- epochs
 
@@ -169,7 +159,7 @@ class ClusterSite:
 
     def _placement(self, version: Version, partitions: int) -> Placement:
         with self._lock:
-            executors = self._hosts.executors()
+            executors = self._fleet.executors()
             same = self._plan is not None and len(self._plan.assignments) == partitions
             if not same or executors != self._executors:
                 self._plan = self._planned(version, partitions)
@@ -182,10 +172,6 @@ class ClusterSite:
                 if host not in self._holdings.hosts(name)
             )
             return Placement(self._plan.assignments, retired)
-
-    def placed(self, frame: DataFrame, hosts: Sequence[str | None]) -> DataFrame:
-        """The same partitions, each on its host."""
-        return self._placer.frame(frame, hosts)
 
     def replan(self) -> None:
         """Plan anew before the next epoch."""
@@ -203,10 +189,6 @@ class ClusterSite:
             if home in candidates:
                 return home
             return min(candidates) if unsaved and candidates else None
-
-    def ended_without(self, hosts: Iterable[str | None], what: str) -> AbstractContextManager[None]:
-        """Jobs of this thread end in here, with ``HostGoneError``, when one of several hosts goes."""
-        return self._jobs.ended_without(hosts, what)
 
     def _home(self, within: HashRange) -> str | None:
         """Where the partition runs that a range belongs to."""
@@ -247,7 +229,7 @@ class ClusterSite:
             before = self._plan
             if before is None:
                 return False
-            if self._hosts.executors() == self._executors:
+            if self._fleet.executors() == self._executors:
                 if self._unbalanced:
                     self.plan_moves(version)
                 return False
@@ -294,7 +276,7 @@ class ClusterSite:
             moves = plan_handover(
                 self._plan.assignments,
                 self._needs(version, count),
-                self._hosts.hosts(),
+                self._fleet.hosts(),
                 avoid=avoided,
                 balance=_BALANCE,
             )
@@ -323,18 +305,20 @@ class ClusterSite:
             count = len(self._plan.assignments)
             self._plan = place(
                 self._needs(version, count),
-                self._hosts.hosts(),
+                self._fleet.hosts(),
                 previous={**self._plan.hosts, **moved},
                 avoid=self.health.avoided(runtime.monotonic()),
                 balance=_BALANCE,
             )
 
-    def failed(self, error: Exception, attempt: int) -> None:
-        """A job failed: return if a host was lost and it may do better now, else raise."""
-        changed = isinstance(error, HostGoneError) or self._hosts.executors() != self._executors
-        reason = why_fleeting(error) or ("an executor came or went" if changed else None)
+    def failed(self, error: JobFailedError | HostGoneError, attempt: int) -> None:
+        """An epoch's job failed: return if a host was lost and it may do better now, else raise."""
+        gone = isinstance(error, HostGoneError)
+        changed = gone or self._fleet.executors() != self._executors
+        reason = error.passing if isinstance(error, JobFailedError) else None
+        reason = reason or ("an executor came or went" if changed else None)
         if attempt >= _ATTEMPTS or reason is None or self._over.is_set():
-            raise error
+            raise error.cause if isinstance(error, JobFailedError) else error
         logger.warning("the epoch is run again (attempt %d failed: %s)", attempt, reason)
         self.replan()
         runtime.sleep(min(2.0, 0.1 * 2**attempt))
@@ -342,7 +326,7 @@ class ClusterSite:
     def lost(self, version: Version) -> str | None:
         """What of a version can't be had any more, in words; None if all is there."""
         with self._lock:
-            alive = {host.name for host in self._hosts.hosts()}
+            alive = {host.name for host in self._fleet.hosts()}
             gone = self._holdings.out_of_reach(version, alive)
         if not gone:
             return None
@@ -389,11 +373,13 @@ class ClusterSite:
         folder, storage, claim = self.folder, self._storage, self._claim
         shares = [(host, first_bytes(runs, _FETCH_BYTES)) for host, runs in missing.items()]
 
-        def task(index: int) -> Found:
-            return fetch_runs(folder, storage, shares[index][1], claim)
+        wanted = dict(shares)
+
+        def task(here: Here) -> Found:
+            return fetch_runs(here.path(folder), here.reach(storage), wanted[here.host], claim)
 
         began = runtime.monotonic()
-        found = self._jobs.run([host for host, _ in shares], task, "fetch runs")
+        found = self._fleet.run([host for host, _ in shares], task, "fetch runs")
         self.learn((), {result.host: result.runs for result in found})
         took = runtime.monotonic() - began
         for result in found:
@@ -418,10 +404,10 @@ class ClusterSite:
             return False
         folder, storage, claim = self.folder, self._storage, self._claim
 
-        def task(_: int) -> Found:
-            return decode_runs(folder, storage, runs, claim, _DECODE_BYTES)
+        def task(here: Here) -> Found:
+            return decode_runs(here.path(folder), here.reach(storage), runs, claim, _DECODE_BYTES)
 
-        for result in self._jobs.run(hosts, task, "decode runs"):
+        for result in self._fleet.run(hosts, task, "decode runs"):
             if result.error:
                 raise HoldfastError(f"host {result.host} could not decode runs: {result.error}")
             if not result.runs:
@@ -432,24 +418,24 @@ class ClusterSite:
     def give_up(self) -> None:
         """Nobody needs this site any more: end what runs on hosts, and wait for none."""
         self._over.set()
-        self._jobs.cancel()
+        self._fleet.cancel()
 
     def tidy(self, live: set[str]) -> None:
         """Have every host delete what failed attempts left."""
         folder, kept = self.folder, frozenset(live)
-        self._jobs.run(sorted(self._present), lambda _: tidy(folder, kept), "tidy")
+        self._fleet.run(sorted(self._present), lambda here: tidy(here.path(folder), kept), "tidy")
 
     # ---- inside
 
     def _planned(self, version: Version, partitions: int) -> Plan:
         self._known = dict(version.runs())
         self._wait_for_return(version)
-        executors = self._hosts.executors()
-        hosts = self._hosts.hosts(executors) or self.wait_for_hosts()
+        executors = self._fleet.executors()
+        hosts = self._fleet.hosts(executors) or self.wait_for_hosts()
         alive = {host.name for host in hosts}
         now = runtime.monotonic()
         for gone in self._present - alive:
-            logger.warning("host %s is gone: %s", gone, self._hosts.why_gone(gone) or "no word")
+            logger.warning("host %s is gone: %s", gone, self._fleet.gone(gone).why or "no word")
             self.health.failed(gone, now)
             # Storage may have lost the host as well, and learn of it later than Spark.
             self._storage.expect_faults(_FAULTS_S)
@@ -492,8 +478,8 @@ class ClusterSite:
         needed = self._present & (assigned | holding)
         deadline = runtime.monotonic() + _RETURN_S
         while True:
-            alive = {host.name for host in self._hosts.hosts()}
-            waiting = {h for h in needed - alive if not host_is_lost(self._hosts.why_gone(h))}
+            alive = {host.name for host in self._fleet.hosts()}
+            waiting = {h for h in needed - alive if not self._fleet.gone(h).for_good}
             if not waiting or runtime.monotonic() > deadline or self._over.is_set():
                 return
             runtime.sleep(_POLL_S)
@@ -510,14 +496,17 @@ class ClusterSite:
         }
         if not wanted:
             return {}
-        with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(self._storage.locations, wanted.values()))
+        found = runtime.each(self._storage.locations, wanted.values(), at_once=8)
         return {name: frozenset(hosts) for name, hosts in zip(wanted, found, strict=True)}
 
     def _look_at(self, hosts: Sequence[str]) -> list[Found]:
         """Take over what hosts have on their disks; those that can't be used are told by an error."""
         root, claim, runs = self._root, self._claim, dict(self._known)
-        found = self._jobs.run(hosts, lambda _: survey(root, claim, runs), "look at local disks")
+
+        def look(here: Here) -> Found:
+            return survey(here.path(root), claim, runs)
+
+        found = self._fleet.run(hosts, look, "look at local disks")
         for result in found:
             if result.error:
                 continue

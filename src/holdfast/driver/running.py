@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark import InheritableThread
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-
 from holdfast import runtime
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, Checkpoint, EpochRecord
 from holdfast.driver.ahead import wait_while_ahead
+from holdfast.driver.ending import LastEpochs, await_input
+from holdfast.driver.engine import Batch, Stream, StreamError
+from holdfast.driver.failures import STOP_FIRST, unexpected
+from holdfast.driver.following import FirstEpoch, Following
+from holdfast.driver.parts import QueryParts
+from holdfast.driver.progress import EpochProgress
 from holdfast.driver.recovery import Recovery
 from holdfast.driver.requests import Requests
 from holdfast.driver.shared_lock import SharedLock
@@ -28,17 +28,9 @@ from holdfast.errors import (
     StateLostError,
 )
 from holdfast.failpoints import failpoint
-from holdfast.spark.ending import LastEpochs, await_input
-from holdfast.spark.explain import STOP_FIRST, failure_of, unexpected
-from holdfast.spark.fleeting import was_cancelled
-from holdfast.spark.following import FirstEpoch, Following
-from holdfast.spark.parts import QueryParts
-from holdfast.spark.progress import EpochProgress
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from holdfast.spark.cluster.site import ClusterSite
+    from holdfast.driver.cluster import ClusterSite
 
 __all__ = ["Running"]
 
@@ -83,10 +75,10 @@ class Running:
         self._merging = runtime.lock()
         self.requests = Requests()
         self.epochs_done = 0
-        self.spark_query: StreamingQuery | None = None
+        self.stream: Stream | None = None
         self._beginning = False
         self._epoch_failed = False
-        self._threads: list[threading.Thread] = []
+        self._threads: list[runtime.Thread] = []
 
     @property
     def name(self) -> str:
@@ -120,9 +112,9 @@ class Running:
             raise self.coordinator.last_error
         return self.last_checkpoint_epoch()
 
-    def wait_past(self, query: StreamingQuery) -> None:
-        """Wait until another query of Spark's runs instead of this one, or none ever will."""
-        self.requests.wait(lambda: self.done.is_set() or self.spark_query is not query, _LONG_S)
+    def wait_past(self, stream: Stream) -> None:
+        """Wait until another stream runs instead of this one, or none ever will."""
+        self.requests.wait(lambda: self.done.is_set() or self.stream is not stream, _LONG_S)
 
     @property
     def hosts(self) -> ClusterSite:
@@ -136,7 +128,7 @@ class Running:
     def start(self) -> None:
         """Begin."""
         try:
-            self.spark_query = self.parts.begin(self._on_batch)
+            self.stream = self._begun()
         except BaseException:
             self.parts.close()
             raise
@@ -144,8 +136,7 @@ class Running:
         if self.parts.cluster is not None:
             targets.append(Following(self).follow)
         self._threads = [
-            InheritableThread(target=target, daemon=True, name=f"holdfast-{self.name}")
-            for target in targets
+            self.parts.engine.thread(target, f"holdfast-{self.name}") for target in targets
         ]
         for thread in self._threads:
             thread.start()
@@ -155,19 +146,22 @@ class Running:
         return thread in self._threads
 
     @property
-    def started(self) -> StreamingQuery:
-        """Spark's query."""
-        assert self.spark_query is not None
-        return self.spark_query
+    def started(self) -> Stream:
+        """Where epochs come from."""
+        assert self.stream is not None
+        return self.stream
 
-    def _on_batch(self, batch: DataFrame, epoch: int) -> None:
-        """Spark's call for each micro-batch."""
+    def _begun(self) -> Stream:
+        return self.parts.engine.begin(self.parts.scratch, self._on_batch)
+
+    def _on_batch(self, batch: Batch, epoch: int) -> None:
+        """The stream's call for each epoch."""
         try:
             self._process(batch, epoch)
         finally:
             self.requests.step_is_over()
 
-    def _process(self, batch: DataFrame, epoch: int) -> None:
+    def _process(self, batch: Batch, epoch: int) -> None:
         if self._is_idle(epoch) and self._skipped(epoch):
             return
         if self.options.manual:
@@ -193,9 +187,10 @@ class Running:
                 # It has been said; who stopped Spark's query because of it interrupted the epoch.
                 raise ProcessingError("the pipeline has failed") from None
             # Whoever stops the pipeline from here on comes too late to be the cause.
-            self._epoch_failed = not was_cancelled(error)
+            was_cancelled = parts.engine.was_cancelled(error)
+            self._epoch_failed = not was_cancelled
             # Of what Spark says while it is stopped nothing counts, and it would say this too.
-            unheard = self.stopping.is_set() and not was_cancelled(error)
+            unheard = self.stopping.is_set() and not was_cancelled
             if unheard or isinstance(error, HoldfastError):
                 self._fail(self._said_of(error))
             raise
@@ -213,7 +208,7 @@ class Running:
             pass
         try:
             self.started.stop()
-        except (PySparkException, Py4JError) as error:
+        except StreamError as error:
             # Spark may have been stopped below its query, which ends all the same when it looks next.
             if not self._spark_over.wait(_SOON_S):
                 raise ProcessingError(
@@ -246,7 +241,7 @@ class Running:
         hand ticks come when they are asked for, and nobody has asked for that one; else it runs, and
         there is an entry to go back to.
         """
-        if self.parts.ticks is None or (epoch == 0 and not self.options.manual):
+        if self.parts.engine.ticks is None or (epoch == 0 and not self.options.manual):
             return False
         return self.parts.scratch.is_idle(epoch)
 
@@ -269,7 +264,7 @@ class Running:
         offsets = self.parts.scratch.offsets(epoch)
         return self.parts.loop.time.begin(epoch, self.parts.now_ms(), offsets)
 
-    def _run_epoch(self, batch: DataFrame, epoch: int) -> bool:
+    def _run_epoch(self, batch: Batch, epoch: int) -> bool:
         """Run an epoch; whether an entry will hold it."""
         record = self._record(epoch)
         position = self.parts.scratch.read(epoch)
@@ -308,7 +303,7 @@ class Running:
     def _sit_out(self) -> None:
         """Let Spark stop here: returning earlier would tell sources that the epoch is done."""
         # A new query's first batch may come while the old query, which has ended, is still the one we know.
-        while self._beginning or self.spark_query is None or self.spark_query.isActive:
+        while self._beginning or self.stream is None or self.stream.is_active:
             runtime.sleep(0.01)
 
     def _take_checkpoints(self) -> None:
@@ -402,7 +397,7 @@ class Running:
         except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
             counts = self._epoch_failed or not self.stopping.is_set() or self.failure is not None
             if self.lost is None and counts:
-                self._fail(failure_of(error, self.name, self.ledger.version.epoch))
+                self._fail(self._failure_of(error))
             return
         self._run_last_epochs()
 
@@ -434,16 +429,16 @@ class Running:
 
     # ---- going back to the last checkpoint
 
-    def lose(self, error: StateLostError, parts: QueryParts) -> StreamingQuery | None:
+    def lose(self, error: StateLostError, parts: QueryParts) -> Stream | None:
         """State is gone that no checkpoint holds: no epoch may begin before it is recovered.
 
-        Spark's query, which has to end; None if the parts that lost it are not in use any more.
+        The stream, which has to end; None if the parts that lost it are not in use any more.
         """
         with self.renewing.shared():
             if self.parts is not parts:
                 return None
             self._lose(error)
-            return self.spark_query
+            return self.stream
 
     def lose_and_end(self, error: StateLostError, parts: QueryParts) -> None:
         """The same, for a thread other than that of the epochs, which is waited for."""
@@ -498,7 +493,7 @@ class Running:
         recovery.step("open")
         self._beginning = True
         try:
-            self.spark_query = self.parts.begin(self._on_batch)
+            self.stream = self._begun()
         finally:
             self._beginning = False
 
@@ -507,7 +502,10 @@ class Running:
             return error
         if not isinstance(error, Exception):
             return unexpected(error)
-        return failure_of(error, self.name, self.ledger.version.epoch)
+        return self._failure_of(error)
+
+    def _failure_of(self, error: BaseException) -> ProcessingError:
+        return self.parts.engine.failure_of(error, self.name, self.ledger.version.epoch)
 
     def _renewed(self) -> QueryParts:
         """New parts; another host may be lost while they are put together."""

@@ -9,38 +9,28 @@ the next one need not store again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
-import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
-from holdfast import runtime
 from holdfast.checkpoint.coordinator import StoreResult
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.errors import HoldfastError, StorageError
-from holdfast.failpoints import failpoint
-from holdfast.spark.cluster.host_jobs import HostGoneError
-from holdfast.spark.jvm.placed import answers, task_host
-from holdfast.spark.session import in_background
-from holdfast.spark.site import Site
+from holdfast.driver.engine import Engine, HostGoneError, JobFailedError
+from holdfast.driver.site import Site
+from holdfast.errors import StorageError
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE, HashRange, partition_range
-from holdfast.state.local import LocalRunWriter
-from holdfast.state.merge import merge_runs, merged_schema
-from holdfast.state.run import Run, Segment
+from holdfast.state.run import Segment
 from holdfast.state.schema import TableSchema
 from holdfast.state.tiers import free_stretches, plan_merge
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage
-from holdfast.tiers.opener import RunOpener, local_path
-from holdfast.tiers.storing import store_run
+from holdfast.tasks.here import Here
+from holdfast.tasks.merging import MergeWork, Piece, PieceResult
+from holdfast.tiers.opener import RunOpener
 
-__all__ = ["BackgroundJobs", "Piece", "PieceResult", "plan_compaction", "plan_store"]
+__all__ = ["BackgroundJobs", "plan_compaction", "plan_store"]
 
 logger = logging.getLogger("holdfast.background")
 
@@ -51,24 +41,6 @@ _PIECE_BYTES = 48 << 20
 _FANOUT = 8
 # Below this a table is stored by one task.
 _SMALL_BYTES = 4 << 20
-
-
-class Piece(msgspec.Struct, frozen=True):
-    """Segments of one table in one range, newest first, that become one run."""
-
-    table: str
-    range: HashRange
-    segments: tuple[Segment, ...]
-    oldest: bool
-    """Nothing lies below: deleted keys need no tombstone any more."""
-
-
-class PieceResult(msgspec.Struct, frozen=True):
-    """What became of a piece."""
-
-    index: int
-    run: Run | None = None
-    error: str = ""
 
 
 def plan_store(version: Version, partitions: int, *, one_host: bool = True) -> list[Piece]:
@@ -142,25 +114,19 @@ def _ranges(size_bytes: int, partitions: int, one_host: bool) -> list[HashRange]
 class BackgroundJobs:
     """Stores and merges runs of one pipeline."""
 
-    spark: SparkSession
+    engine: Engine
     ledger: Ledger
     storage: Storage
     schemas: dict[str, TableSchema]
     claim: int
     site: Site
-    host: str
     partitions: int
     behind_ms: Mapping[str, int] = field(default_factory=dict)
     """Per table how far its event time is behind the pipeline's, if it is."""
 
-    @property
-    def tag(self) -> str:
-        """What its jobs are tagged with."""
-        return f"holdfast-background-{self.site.folder.parent.name}-{self.claim}"
-
     def cancel(self) -> None:
         """End the jobs that run now: what they would store is gone."""
-        self.spark.sparkContext.cancelJobsWithTag(self.tag)
+        self.engine.cancel_background()
 
     def store(self, version: Version, clock: TableClock | None) -> StoreResult:
         """See :class:`holdfast.checkpoint.coordinator.Storer`."""
@@ -188,7 +154,7 @@ class BackgroundJobs:
         try:
             with self.ledger.busy(names):
                 results = self._job(pieces, what, clock)
-        except (PySparkException, Py4JError, HostGoneError) as error:
+        except (JobFailedError, HostGoneError) as error:
             reason = str(error).strip().partition("\n")[0]
             return StoreResult((), StorageError(f"the Spark job to {what} runs failed: {reason}"))
         changes, errors = [], []
@@ -209,13 +175,13 @@ class BackgroundJobs:
     def _job(
         self, pieces: Sequence[Piece], what: str, clock: TableClock | None
     ) -> list[PieceResult]:
-        work = _Work(
+        work = MergeWork(
             tuple(pieces),
             self.schemas,
             self.storage,
             self.site.folder,
             self.claim,
-            self.host,
+            self.engine.host,
             clock,
             self.behind_ms,
         )
@@ -229,70 +195,9 @@ class BackgroundJobs:
                 RunOpener(work.folder, self.storage).keep_only(())
         described = f"{what} {len(pieces)} pieces, {size >> 20} MiB"
 
-        def do(index: int) -> bytes:
-            return msgspec.json.encode(replace(work, host=task_host() or work.host).do(index))
+        def do(index: int, here: Here) -> bytes:
+            return msgspec.json.encode(work.at(here).do(index))
 
         hosts = [self.site.host_for((s.run for s in p.segments), p.range) for p in pieces]
-        numbers = self.site.placed(self.spark.range(0, len(pieces), 1, len(pieces)), hosts)
-        # Whoever notices first that a host is gone, and be the job only planned by then.
-        beside = in_background(self.spark.sparkContext, described, self.tag)
-        with beside, self.site.ended_without(hosts, described):
-            return [msgspec.json.decode(said, type=PieceResult) for said in answers(numbers, do)]
-
-
-@dataclass(frozen=True)
-class _Work:
-    """The part that runs in tasks."""
-
-    pieces: tuple[Piece, ...]
-    schemas: dict[str, TableSchema]
-    storage: Storage
-    folder: Path
-    claim: int
-    host: str
-    clock: TableClock | None
-    """The version's times: what has expired by them is dropped."""
-    behind_ms: Mapping[str, int]
-
-    def do(self, index: int) -> PieceResult:
-        """Merge and store one piece; an error is a result, so that the other pieces count."""
-        try:
-            return PieceResult(index, self._stored(self.pieces[index]))
-        except (HoldfastError, OSError) as error:
-            return PieceResult(index, error=str(error))
-        except Exception as error:  # noqa: BLE001 - memory may be short here, or Arrow refuse something
-            return PieceResult(index, error=f"{type(error).__name__}: {error}")
-
-    def _stored(self, piece: Piece) -> Run:
-        failpoint("store.piece")
-        opener = RunOpener(self.folder, self.storage)
-        schema = self.schemas[piece.table]
-        opened = [(opener.open(s.run), s.range) for s in piece.segments]
-        newest = piece.segments[0]
-        alone = len(piece.segments) == 1 and newest.range == newest.run.range
-        alone = alone and not (piece.oldest and newest.run.tombstones)
-        clock = None
-        if not alone and self.clock is not None:
-            clock = self.clock.behind(self.behind_ms.get(piece.table, 0))
-        arrow = merged_schema(schema, opened, drop_tombstones=piece.oldest, clock=clock)
-        tables = merge_runs(schema, opened, piece.range, drop_tombstones=piece.oldest, clock=clock)
-        if alone:
-            # The local form is there already and stays, under the same name and with the same rows.
-            return store_run(self.storage, newest.run, tables, arrow)
-        name = f"{self.claim}-{newest.run.last_epoch}-{runtime.new_id()}"
-        writer = LocalRunWriter(local_path(self.folder, name), arrow)
-        first_epoch = min(s.run.first_epoch for s in piece.segments)
-        made = Run(name, piece.table, piece.range, first_epoch, newest.run.last_epoch, rows=0)
-        try:
-            run = store_run(self.storage, made, _tee(tables, writer), arrow)
-        except BaseException:
-            writer.abort()
-            raise
-        local = msgspec.structs.replace(writer.close().form, hosts=(self.host,))
-        return msgspec.structs.replace(run, local=local)
-
-
-def _tee(tables: Iterator[pa.Table], writer: LocalRunWriter) -> Iterator[pa.Table]:
-    for table in tables:
-        writer.write(table)
-        yield table
+        said = self.engine.on_hosts(hosts, do, described)
+        return [msgspec.json.decode(each, type=PieceResult) for each in said]

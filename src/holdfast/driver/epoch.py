@@ -1,37 +1,32 @@
-"""One epoch: shape it, run one Spark job, accept all of its reports or none."""
+"""One epoch: shape it, have its tasks run, accept all of their reports or none."""
 
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from holdfast import runtime
 from holdfast.checkpoint.entry import EpochRecord, PlacedPartition, StagedOutput
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.time import PipelineTime
+from holdfast.driver.engine import (
+    AnyGraph,
+    AnyNode,
+    Batch,
+    Engine,
+    HostGoneError,
+    JobFailedError,
+    NodeJob,
+)
+from holdfast.driver.graph import times_of
 from holdfast.driver.pacing import Pacing, Shape
-from holdfast.errors import InternalError
-from holdfast.failpoints import failpoint
-from holdfast.operators.base import Clock
-from holdfast.sinks.base import Stager
-from holdfast.spark.cluster.host_jobs import HostGoneError
-from holdfast.spark.flow.graph import Graph, Node, times_of
-from holdfast.spark.flow.job import EpochJob, NodeJob
-from holdfast.spark.flow.repeated import Repeated
-from holdfast.spark.flow.scans import Scans
-from holdfast.spark.jvm.placed import Placer
-from holdfast.spark.progress import EpochProgress, progress_of
-from holdfast.spark.reports import (
+from holdfast.driver.progress import EpochProgress, progress_of
+from holdfast.driver.reports import (
     RepeatedError,
-    Reports,
     check_loops,
     complete,
     fetched,
@@ -39,8 +34,11 @@ from holdfast.spark.reports import (
     received,
     rows_in,
 )
-from holdfast.spark.session import ONE_HOST_SETTINGS, QUERY_SETTINGS, batch_limit
-from holdfast.spark.site import Placement, Site
+from holdfast.driver.site import Placement, Site
+from holdfast.errors import InternalError
+from holdfast.failpoints import failpoint
+from holdfast.operators.base import Clock
+from holdfast.sinks.base import Stager
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.version import Version
 from holdfast.storage import Storage
@@ -58,8 +56,8 @@ _MOST_REPEATS = 5
 class EpochLoop:
     """Runs epochs of a pipeline."""
 
-    graph: Graph
-    scans: Scans
+    graph: AnyGraph
+    engine: Engine
     ledger: Ledger
     storage: Storage
     claim: int
@@ -68,19 +66,14 @@ class EpochLoop:
     partitions: int
     pacing: Mapping[str, Pacing]
     """Per operator how its tasks are cut."""
-    reports: Reports
     memory_bytes: int
     time: PipelineTime
     next_due: Mapping[str, int] | None = None
     """Per kind of time when the next timer may be due; None if that isn't known."""
-    host: str = field(default_factory=socket.gethostname)
-    _repeated: Repeated = field(default_factory=Repeated)
-    _settings: Mapping[str, str] = field(default_factory=dict)
-    _largest_batch: int | None = None
     _last_shapes: dict[str, Shape] = field(default_factory=dict)
 
     def run(
-        self, batch: DataFrame, record: EpochRecord, position: Mapping[str, bytes]
+        self, batch: Batch, record: EpochRecord, position: Mapping[str, bytes]
     ) -> EpochProgress:
         """Process one micro-batch: version e−1 becomes version e, or nothing happens.
 
@@ -96,17 +89,14 @@ class EpochLoop:
                 if repeats == _MOST_REPEATS:
                     raise InternalError(f"epoch {record.epoch}: {error}, {repeats} times") from None
                 logger.warning("epoch %d is run again: %s", record.epoch, error)
-            except (PySparkException, Py4JError, HostGoneError) as error:
+            except (JobFailedError, HostGoneError) as error:
                 self.site.failed(error, attempt)
-                # Should it have been for want of memory: batches are measured again.
-                self._largest_batch = None
 
     def _attempt(
-        self, batch: DataFrame, record: EpochRecord, position: Mapping[str, bytes]
+        self, batch: Batch, record: EpochRecord, position: Mapping[str, bytes]
     ) -> EpochProgress:
         began = runtime.monotonic()
-        self._configure(batch)
-        inputs = _input_partitions(batch)
+        inputs = self.engine.input_partitions(batch)
         with self.ledger.epoch() as (version, mergeable):
             placement = self.site.place(version, self.partitions)
             name = runtime.new_id()
@@ -114,22 +104,8 @@ class EpochLoop:
                 node.id: self._part(node, name, record, version, mergeable, placement, inputs)
                 for node in self.graph.nodes
             }
-            self.reports.take()
-            job = EpochJob(
-                self.graph,
-                self.scans.rows(batch, ticks=self.graph.needs_ticks),
-                self._repeated,
-                parts,
-                batch.sparkSession,
-                Placer(batch.sparkSession.sparkContext),
-                placement.hosts,
-                self.reports.accumulator,
-                first=version.epoch < 0,
-            ).build()
-            planned = runtime.monotonic()
-            job.count()
-            ran = runtime.monotonic()
-            reports = complete(self.reports.take(), parts.values(), name, record.epoch)
+            done = self.engine.run(batch, parts, placement.hosts, version.epoch < 0)
+            reports = complete(done.reports, parts.values(), name, record.epoch)
             every = [report for of_node in reports.values() for report in of_node]
             check_loops(parts.values(), every)
             rows = rows_in((part, reports[id_]) for id_, part in parts.items())
@@ -138,10 +114,9 @@ class EpochLoop:
             self.site.learn((change for r in every for change in r.changes), fetched(every))
             self._record(record, every, position, rows, places(placement, placed))
         self._learn(parts, reports)
-        self._largest_batch = max((report.batch_bytes for report in every), default=0)
         self.site.retire(self.ledger)
         total = runtime.monotonic() - began
-        seconds = {"plan": planned - began, "job": ran - planned, "total": total}
+        seconds = {"plan": done.planned - began, "job": done.ran - done.planned, "total": total}
         return progress_of(self.ledger, record, rows, parts, reports, seconds)
 
     @cached_property
@@ -151,7 +126,7 @@ class EpochLoop:
 
     def _part(
         self,
-        node: Node,
+        node: AnyNode,
         job: str,
         record: EpochRecord,
         version: Version,
@@ -171,7 +146,7 @@ class EpochLoop:
                 claim=self.claim,
                 folder=self.site.folder,
                 storage=self.storage,
-                host=self.host,
+                host=self.engine.host,
                 segments={table: version.segments(table, FULL_RANGE) for table in tables},
                 mergeable=mergeable,
                 stagers={sink: self.stagers[sink] for sink in node.sinks},
@@ -189,12 +164,12 @@ class EpochLoop:
 
         return NodeJob(node, shape, clock, spec)
 
-    def _chosen(self, node: Node) -> dict[str, tuple[tuple[str, str], ...]]:
+    def _chosen(self, node: AnyNode) -> dict[str, tuple[tuple[str, str], ...]]:
         """Per sink of a node which columns it gets, where it doesn't get all."""
         places = ((sink, self.graph.sinks[sink].columns) for sink in node.sinks)
         return {sink: columns for sink, columns in places if columns is not None}
 
-    def _shape(self, node: Node, inputs: int) -> Shape:
+    def _shape(self, node: AnyNode, inputs: int) -> Shape:
         if not node.stateful:
             return Shape(1, preaggregate=False, shuffle=False)
         pacing = self.pacing[node.id]
@@ -206,16 +181,6 @@ class EpochLoop:
             logger.info("epochs of %s now run as %s: %s", node.id, shape, pacing.why())
             self._last_shapes[node.id] = shape
         return shape
-
-    def _configure(self, batch: DataFrame) -> None:
-        """The stream runs in a session of its own, made by Spark: give it our settings."""
-        wanted = QUERY_SETTINGS | batch_limit(self._largest_batch)
-        if self.site.one_host:
-            wanted |= ONE_HOST_SETTINGS
-        for name, value in wanted.items():
-            if self._settings.get(name) != value:
-                batch.sparkSession.conf.set(name, value)
-        self._settings = wanted
 
     def _learn(self, parts: Mapping[str, NodeJob], reports: Mapping[str, list[TaskReport]]) -> None:
         for id_, pacing in self.pacing.items():
@@ -303,7 +268,7 @@ class EpochLoop:
         )
 
 
-def _clock(record: EpochRecord, previous_processing_ms: int | None, node: Node) -> Clock:
+def _clock(record: EpochRecord, previous_processing_ms: int | None, node: AnyNode) -> Clock:
     """The times of an epoch, in the time of an operator."""
 
     def own(watermark_ms: int | None) -> int | None:
@@ -318,9 +283,3 @@ def _clock(record: EpochRecord, previous_processing_ms: int | None, node: Node) 
         derived=node.derived,
         at_end=record.at_end,
     )
-
-
-def _input_partitions(batch: DataFrame) -> int:
-    # In foreachBatch a batch is an RDD already, so asking for its partitions plans nothing.
-    plan = batch._jdf.queryExecution().analyzed()
-    return int(plan.rdd().getNumPartitions()) if plan.nodeName() == "LogicalRDD" else 1
