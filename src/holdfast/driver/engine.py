@@ -152,10 +152,13 @@ class Ticker(Protocol):
 class Engine(Protocol):
     """Carries out the work of one claim."""
 
-    host: str
-    """The host of the driver, which is that of all tasks unless there is a fleet."""
-    ticks: Ticker | None
-    """If the graph wants them: they are the last source then."""
+    @property
+    def host(self) -> str:
+        """The host of the driver, which is that of all tasks unless there is a fleet."""
+
+    @property
+    def ticks(self) -> Ticker | None:
+        """If the graph wants them: they are the last source then."""
 
     @property
     def parallelism(self) -> int:

@@ -66,8 +66,6 @@ class SparkPlatform:
         """On a cluster tasks wait for their hosts as long as pipelines run."""
         return waiting_for_hosts(self._context) if self.is_cluster else nullcontext()
 
-    def engine(
-        self, graph: Any, options: Options, fleet: Any, tag: str
-    ) -> SparkEngine:
+    def engine(self, graph: Any, options: Options, fleet: Any, tag: str) -> SparkEngine:
         """Spark, for a claim."""
         return SparkEngine(graph, options, fleet, tag)
