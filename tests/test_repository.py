@@ -160,6 +160,13 @@ def test_only_the_spark_room_speaks_to_spark(path: Path) -> None:
         assert not imported & {"pyspark", "py4j"}
 
 
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_only_the_simulator_has_greenlets(path: Path) -> None:
+    """They are an extra that nobody in production has."""
+    imported = {name.split(".")[0] for name in imports_of(path)}
+    assert relative(path).startswith("testing/simulation/") or "greenlet" not in imported
+
+
 def test_the_rules_of_import_catch_what_they_should() -> None:
     assert may_import("holdfast.sinks.parquet", "holdfast.checkpoint.entry")
     assert not may_import("holdfast.sinks.parquet", "holdfast.checkpoint.log")
