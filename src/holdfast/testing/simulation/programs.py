@@ -1,0 +1,20 @@
+"""All programs that are simulated, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from holdfast.testing.simulation.aggregating import AggregateProgram
+from holdfast.testing.simulation.processing import ProcessProgram
+from holdfast.testing.simulation.program import Program
+
+__all__ = ["PROGRAMS"]
+
+PROGRAMS: Mapping[str, Callable[[], Program]] = {
+    made.name: made
+    for made in (
+        AggregateProgram,
+        ProcessProgram,
+    )
+}
+"""Each call makes a program for one run."""

@@ -1,0 +1,41 @@
+"""Programs without faults: what real tasks make of them is what their oracles say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.simulation.programs import PROGRAMS
+from tests.testing.simulation.running import Run, simulate
+
+SEEDS = 60
+
+
+def assert_right(run: Run) -> None:
+    program, answer = run.program, run.program.answer(run.inputs)
+    assert run.outcome == answer.rows
+    assert program.fold(run.outcome) == program.fold(answer.rows)
+    assert program.state(run.state()) == answer.state
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_tasks_come_to_what_the_oracle_says(name: str, tmp_path: Path) -> None:
+    published = 0
+    for seed in range(SEEDS):
+        run = simulate(PROGRAMS[name](), tmp_path / str(seed), seed)
+        assert_right(run)
+        published += sum(len(rows) for epochs in run.outcome.values() for rows in epochs.values())
+    assert published > SEEDS
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_a_row_that_is_lost_shows(name: str, tmp_path: Path) -> None:
+    """The oracle is told of a row that the tasks never got."""
+    shown = folded = 0
+    for seed in range(10):
+        run = simulate(PROGRAMS[name](), tmp_path / str(seed), seed, lose=True)
+        answer = run.program.answer(run.inputs)
+        shown += run.outcome != answer.rows
+        folded += run.program.fold(run.outcome) != run.program.fold(answer.rows)
+    assert shown >= folded > 7
