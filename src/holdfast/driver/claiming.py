@@ -27,7 +27,7 @@ from holdfast.driver.restore import (
     read_position,
 )
 from holdfast.driver.scratch import renumbered
-from holdfast.errors import ConfigurationError, CorruptionError, FencedError
+from holdfast.errors import ConfigurationError, CorruptionError, FencedError, InternalError
 from holdfast.operators.description import find_alike
 from holdfast.sinks.base import Sink, SinkContext
 from holdfast.storage import Storage
@@ -227,7 +227,7 @@ def sink_context(
     graph: AnyGraph,
     to_dataframe: Callable[[pa.Table], Any] | None = None,
 ) -> SinkContext:
-    """What a sink is told; claim 0 while nothing may be changed."""
+    """What a sink is told; claim 0 while nothing may be changed, and there are no rows to hand over."""
     place = graph.sinks[sink_id]
     return SinkContext(
         pipeline=options.name,
@@ -236,5 +236,10 @@ def sink_context(
         storage=storage,
         schema=place.schema,
         key_names=place.key_names,
-        to_dataframe=to_dataframe,
+        to_dataframe=to_dataframe or _no_rows_yet,
     )
+
+
+def _no_rows_yet(table: pa.Table) -> Any:
+    del table
+    raise InternalError("a sink wants to hand rows over while its pipeline is being validated")
