@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -23,6 +25,7 @@ __all__ = [
     "ObjectStoreStorage",
     "Storage",
     "open_storage",
+    "serve",
 ]
 
 # One slash is how Hadoop writes a URL without a host (dbfs:/ck). One letter is a drive.
@@ -31,6 +34,13 @@ _SUPPORTED = (
     "use a path (ck, /data/ck), file:///data/ck, hdfs://namenode:9000/ck, s3://bucket/ck, "
     "gs://bucket/ck, az://container/ck, or memory://name in tests"
 )
+
+
+_served: Mapping[str, Callable[[str], Storage]] = {
+    "hdfs": HdfsStorage,
+    "memory": lambda url: MemoryStorage(url.removeprefix("memory://")),
+    **dict.fromkeys(ENVIRONMENT, ObjectStoreStorage),
+}
 
 
 def open_storage(url: str | Path) -> Storage:
@@ -53,14 +63,26 @@ def open_storage(url: str | Path) -> Storage:
         parts = urlsplit(url)
         if parts.netloc in ("", "localhost") and not parts.query and not parts.fragment:
             return LocalStorage(unquote(parts.path))
-    elif colon and scheme == "memory" and rest.startswith("//"):
-        return MemoryStorage(rest[2:])
-    elif colon and scheme == "hdfs" and rest.startswith("//"):
-        return HdfsStorage(url)
-    elif colon and scheme in ENVIRONMENT and rest.startswith("//"):
-        return ObjectStoreStorage(url)
+    elif colon and scheme in _served and rest.startswith("//"):
+        return _served[scheme](url)
     elif url and _URL.match(url) is None:
         return LocalStorage(url)
     raise ConfigurationError(
         f"{url!r} is no checkpoint storage that Holdfast knows", hint=_SUPPORTED
     )
+
+
+@contextmanager
+def serve(scheme: str, opened: Callable[[str], Storage]) -> Iterator[None]:
+    """Have URLs of a scheme of one's own opened by this, in this process, until the block ends.
+
+    >>> with serve("mine", lambda url: MemoryStorage("docs")):
+    ...     open_storage("mine://anything")
+    MemoryStorage('docs')
+    """
+    global _served
+    before, _served = _served, {**_served, scheme: opened}
+    try:
+        yield
+    finally:
+        _served = before

@@ -25,15 +25,25 @@ from contextlib import contextmanager
 
 from holdfast import failpoints
 from holdfast.runtime import running_on
+from holdfast.storage import serve
 from holdfast.testing.simulation.errors import Stuck, WorldError
+from holdfast.testing.simulation.faults import Fault, Faults, Rates
 from holdfast.testing.simulation.processes import Process, SimulatedThread
 from holdfast.testing.simulation.runtime import SimulatedRuntime
+from holdfast.testing.simulation.storage import SimulatedStorage
+from holdfast.testing.simulation.store import Change, SimulatedStore
 from holdfast.testing.simulation.world import Crash, World
 
 __all__ = [
+    "Change",
     "Crash",
+    "Fault",
+    "Faults",
     "Process",
+    "Rates",
     "SimulatedRuntime",
+    "SimulatedStorage",
+    "SimulatedStore",
     "SimulatedThread",
     "Stuck",
     "World",
@@ -49,7 +59,7 @@ def simulating(world: World) -> Iterator[World]:
     ``WorldError`` in the end if threads ended in errors that nobody caught and nobody has taken out
     of ``world.crashes``.
     """
-    with running_on(SimulatedRuntime(world)):
+    with running_on(SimulatedRuntime(world)), serve("simulated", world.open):
         failpoints.watch(world.pause_point)
         try:
             yield world

@@ -65,8 +65,8 @@ class Schedule(ABC):
         self.skip = self._gap()
 
     @abstractmethod
-    def tell(self, text: str) -> None:
-        """Note what happens, and who does it."""
+    def tell(self, text: str, thread: SimulatedThread | None = None) -> None:
+        """Note what happens, and who does it: by default the thread that goes on now."""
 
     @abstractmethod
     def refuse(self) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from greenlet import getcurrent, greenlet
 
+from holdfast.errors import ConfigurationError
+from holdfast.storage import Storage
 from holdfast.testing.simulation.errors import Dead, WorldError
 from holdfast.testing.simulation.processes import Process, SimulatedThread
 from holdfast.testing.simulation.schedule import Schedule
 from holdfast.testing.simulation.strikes import Points
+
+if TYPE_CHECKING:
+    from holdfast.testing.simulation.store import SimulatedStore
 
 __all__ = ["Crash", "World"]
 
@@ -60,6 +66,7 @@ class World(Schedule):
         self.when_killed: list[Callable[[Process], None]] = []
         """Told of every process that is killed: what the kernel or another machine does then."""
         self.points = Points(self)
+        self.stores: dict[str, SimulatedStore] = {}
         self.home = Process(self, "outside", 0, "outside", 0)
         self.current = self.outside = SimulatedThread(self, lambda: None, "set-up")
 
@@ -86,11 +93,11 @@ class World(Schedule):
 
     # The trace
 
-    def tell(self, text: str) -> None:
-        """Note what happens, and who does it."""
+    def tell(self, text: str, thread: SimulatedThread | None = None) -> None:
+        """Note what happens, and who does it: by default the thread that goes on now."""
         if self.closed:
             self.refuse()
-        self._trace.append((self.now, self.current, text))
+        self._trace.append((self.now, thread or self.current, text))
 
     def trace(self) -> list[str]:
         """What was told, a line each."""
@@ -101,6 +108,15 @@ class World(Schedule):
         self.tell(f"ends in {type(error).__name__}: {error}")
         text = "".join(traceback.format_exception(error))
         self.crashes.append(Crash(thread.process, thread.name, error, text))
+
+    def open(self, url: str) -> Storage:
+        """The storage at a URL, for who asks."""
+        store = self.stores.get(url.removeprefix("simulated://"))
+        if store is None:
+            raise ConfigurationError(
+                f"there is no {url} in this world", hint="make a SimulatedStore of that name"
+            )
+        return store.client(self.current.process)
 
     def pause_point(self, name: str) -> None:
         """A thread passes a failpoint: see :class:`Points`."""
