@@ -18,7 +18,6 @@ from greenlet import getcurrent, greenlet
 
 from holdfast.testing.simulation.errors import Stuck, WorldError
 from holdfast.testing.simulation.processes import Process, SimulatedThread
-from holdfast.testing.simulation.stacks import standing
 
 __all__ = ["Schedule"]
 
@@ -67,6 +66,10 @@ class Schedule(ABC):
     @abstractmethod
     def tell(self, text: str, thread: SimulatedThread | None = None) -> None:
         """Note what happens, and who does it: by default the thread that goes on now."""
+
+    @abstractmethod
+    def standing(self) -> str:
+        """Where all threads are, for people."""
 
     @abstractmethod
     def refuse(self) -> None:
@@ -132,6 +135,7 @@ class Schedule(ABC):
         if self.closed:
             self.refuse()
         self.check_can_wait()
+        self._check_is_current()
         thread.waits_for = what
         thread.woken = False
         thread.blocked = True
@@ -149,6 +153,13 @@ class Schedule(ABC):
                 "who sets up a world can't wait: let its threads do so, and call World.run"
             )
 
+    def _check_is_current(self) -> None:
+        if getcurrent() is not self.current.greenlet:
+            raise WorldError(
+                f"a thread that the world doesn't know waits while {self.current!r} goes on: "
+                "code that runs in a world starts threads by its runtime"
+            )
+
     def wake(self, thread: SimulatedThread) -> None:
         """What a thread waits for is there, also if its time was over just now."""
         thread.woken = True
@@ -157,15 +168,20 @@ class Schedule(ABC):
             self.make_ready(thread)
 
     def wake_one(self, waiting: list[SimulatedThread]) -> None:
-        """Wake one of them, whichever, and take it from the list."""
-        at = int(self._draw() * len(waiting)) if len(waiting) > 1 else 0
-        self.wake(waiting.pop(at))
+        """Wake one of them, whichever, and take it from the list. The dead don't count."""
+        while waiting:
+            at = int(self._draw() * len(waiting)) if len(waiting) > 1 else 0
+            thread = waiting.pop(at)
+            if thread.process.alive:
+                self.wake(thread)
+                return
 
     def yield_now(self) -> None:
         """Others may go on first."""
         if self.closed:
             self.refuse()
         if self.current is not self.outside:
+            self._check_is_current()
             self._ready.append(self.current)
             self._hub.switch()
 
@@ -280,4 +296,4 @@ class Schedule(ABC):
 
     def _stuck(self, why: str) -> Stuck:
         where = f"{why} (world {self.seed}, {self.steps} steps, at {self.now:.6f} s)"
-        return Stuck(f"{where}:\n{standing([self.home, *self.processes])}")
+        return Stuck(f"{where}:\n{self.standing()}")

@@ -65,18 +65,18 @@ class Points:
             world.tell(f"passes {name}")
             world.yield_now()
         if self._strikes and world.current is not world.outside:
-            for strike in list(self._strikes):
-                self._count(strike, name)
+            process = world.current.process
+            for strike in self._due(name, process):
+                self._do(strike, name, process)
 
-    def _count(self, strike: _Strike, name: str) -> None:
-        passing = self._world.current.process
-        if strike.process not in (None, passing) or not fnmatchcase(name, strike.point):
-            return
-        strike.at -= 1
-        if strike.at > 0:
-            return
-        self._strikes.remove(strike)
-        self._do(strike, name, passing)
+    def _due(self, name: str, process: Process) -> list[_Strike]:
+        """Count this passage; what strikes at it."""
+        for strike in self._strikes:
+            if strike.process in (None, process) and fnmatchcase(name, strike.point):
+                strike.at -= 1
+        due = [strike for strike in self._strikes if strike.at <= 0]
+        self._strikes = [strike for strike in self._strikes if strike.at > 0]
+        return due
 
     def _do(self, strike: _Strike, name: str, process: Process) -> None:
         world, action = self._world, strike.action

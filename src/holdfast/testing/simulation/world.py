@@ -14,6 +14,7 @@ from holdfast.storage import Storage
 from holdfast.testing.simulation.errors import Dead, WorldError
 from holdfast.testing.simulation.processes import Process, SimulatedThread
 from holdfast.testing.simulation.schedule import Schedule
+from holdfast.testing.simulation.stacks import standing
 from holdfast.testing.simulation.strikes import Points
 
 if TYPE_CHECKING:
@@ -117,6 +118,11 @@ class World(Schedule):
                 f"there is no {url} in this world", hint="make a SimulatedStore of that name"
             )
         return store.client(self.current.process)
+
+    def standing(self) -> str:
+        """Every thread, what it waits for and where; and those that ended in errors."""
+        crashed = [f"{c.process.label}/{c.thread} has ended in {c.error!r}" for c in self.crashes]
+        return "\n".join([*crashed, standing([self.home, *self.processes])])
 
     def pause_point(self, name: str) -> None:
         """A thread passes a failpoint: see :class:`Points`."""
