@@ -55,7 +55,7 @@ class Sessions(hf.BatchProcess):
                 "ended": piece_ended[last],
                 "views": piece_views[last],
             },
-            output={
+            rows={
                 "user": batch.keys["user"].take(user),
                 "began": piece_began,
                 "ended": piece_ended,

@@ -36,7 +36,9 @@ class Cart(hf.KeyedProcess):
 
     def on_timer(self, key, when, ctx):
         items = dict(self.items.items())
-        ctx.output("abandoned", {"user": key.user, "since": when - HALF_AN_HOUR, "items": items})
+        ctx.side_output(
+            "abandoned", {"user": key.user, "since": when - HALF_AN_HOUR, "items": items}
+        )
 
 
 def main() -> None:

@@ -22,10 +22,12 @@ LONGEST = 600
 
 # Who may import whom (ARCHITECTURE.md). "" stands for the modules at the top of the package.
 EVERYBODY_MAY = {
+    "holdfast.choices",
     "holdfast.durations",
     "holdfast.errors",
     "holdfast.failpoints",
     "holdfast.runtime",
+    "holdfast.sizes",
     "holdfast.types",
 }
 ALLOWED = {

@@ -76,10 +76,10 @@ from holdfast.windows import (
     AppliedStream,
     WindowedStream,
     WindowResultStream,
+    emit,
     global_window,
     session,
     sliding,
-    trigger,
     tumbling,
 )
 
@@ -161,6 +161,7 @@ __all__ = [
     "collect_set",
     "configure",
     "count",
+    "emit",
     "first",
     "fold",
     "global_window",
@@ -178,7 +179,6 @@ __all__ = [
     "stream",
     "sum",
     "testing",
-    "trigger",
     "tumbling",
     "var_pop",
     "var_samp",

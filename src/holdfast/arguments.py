@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.errors import InputError
 
-__all__ = ["check_choice", "check_columns", "check_rows", "check_sinks", "said"]
+__all__ = ["check_columns", "check_rows", "check_sinks", "once_called", "said"]
 
-
-def check_choice(what: str, given: object, choices: Collection[str]) -> None:
-    """Raise ``InputError`` unless an option is one of the words that it may be.
-
-    >>> check_choice("output", "complete", ("append", "update"))
-    Traceback (most recent call last):
-    holdfast.errors.InputError: output can't be 'complete'. What to do: it is "append" or "update"
-    """
-    if given not in choices:
-        words = [f'"{choice}"' for choice in choices]
-        listed = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-        raise InputError(f"{what} can't be {given!r}", hint=f"it is {listed}")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def check_columns(given: Iterable[object], what: str) -> None:
@@ -65,3 +56,29 @@ def said(given: Any) -> str:
     """What was passed, in words."""
     kind = type(given).__name__
     return repr(given) if isinstance(given, str | int | float | None) else f"a {kind}"
+
+
+def once_called(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function say what an argument is called now, if it is given by an earlier name.
+
+    >>> @once_called(output="output_mode")
+    ... def window(output_mode="append"):
+    ...     return output_mode
+    >>> window(output_mode="update")
+    Traceback (most recent call last):
+    holdfast.errors.InputError: window() has no argument 'output'. What to do: it is called output_mode
+    """
+
+    def told(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in names.keys() & kwargs.keys():
+                raise InputError(
+                    f"{function.__name__}() has no argument {name!r}",
+                    hint=f"it is called {names[name]}",
+                )
+            return function(*args, **kwargs)
+
+        return call
+
+    return told

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from holdfast.choices import ChangeKind, check_choice
 from holdfast.operators.window.spec import CHANGE, WINDOW_END, WINDOW_START
 from holdfast.spark.flow.branch import Branch, LoopStart, Output
 
@@ -13,9 +14,7 @@ if TYPE_CHECKING:
     from holdfast.spark.flow.lineage import Followed
     from holdfast.stream import ResultStream, Stream
 
-__all__ = ["Changes", "Kind", "changes_of", "passed_on"]
-
-Kind = Literal["append", "update", "retract"]
+__all__ = ["Changes", "changes_of", "passed_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,16 @@ class Changes:
     Changes(kind='update', key=('word',), why='')
     """
 
-    kind: Kind
+    kind: ChangeKind
     """``append``: every row is new, and stays. ``update``: a row replaces the earlier one with the same
     key. ``retract``: a column ``change`` is 1 for rows that come and -1 for those that go."""
     key: tuple[str, ...] | None = None
     """Of an ``update`` the columns by which rows replace each other; None if nothing tells."""
     why: str = ""
     """Why rows can't be folded to current ones; empty if they can."""
+
+    def __post_init__(self) -> None:
+        check_choice("the kind of changes", self.kind, ChangeKind)
 
 
 def changes_of(stream: Stream) -> Changes:
@@ -43,7 +45,7 @@ def changes_of(stream: Stream) -> Changes:
         return each[0]
     if kinds == {"retract"}:
         return next((one for one in each if one.why), each[0])
-    kind: Kind = "retract" if "retract" in kinds else "update"
+    kind: ChangeKind = "retract" if "retract" in kinds else "update"
     return Changes(kind, None, "a union doesn't say of which stream a row is")
 
 

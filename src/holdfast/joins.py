@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.changes import Changes, passed_on
-from holdfast.durations import parse_duration
+from holdfast.durations import Duration, parse_ms
 from holdfast.errors import InputError
 from holdfast.stream import ResultStream, Stream
 
 if TYPE_CHECKING:
-    from holdfast.operators.join.interval import JoinKind
-    from holdfast.operators.join.versioned import VersionedKind
+    from holdfast.choices import JoinKind, VersionedKind
     from holdfast.spark.plans.base import Plan
 
 __all__ = ["JoinedStream", "VersionedStream", "interval_join", "versioned_join"]
@@ -23,7 +22,7 @@ def interval_join(
     left: Stream,
     right: Stream,
     on: str | Sequence[str],
-    between: tuple[str | float, str | float] | None,
+    between: tuple[Duration, Duration] | None,
     how: JoinKind,
 ) -> JoinedStream:
     """Check what was said of a join."""
@@ -39,8 +38,8 @@ def interval_join(
             f"between can't be {between!r}",
             hint='give a lower and an upper bound: between=("-10 minutes", "0 s")',
         )
-    bounds = (_ms(between[0]), _ms(between[1]))
-    stream = JoinedStream(left, right, _names(on), bounds, how)
+    lower, upper = (parse_ms(bound, "between", negative=True) for bound in between)
+    stream = JoinedStream(left, right, _names(on), (lower, upper), how)
     stream.plan()
     return stream
 
@@ -74,14 +73,6 @@ def _names(on: str | Sequence[str]) -> tuple[str, ...]:
     return (on,) if isinstance(on, str) else tuple(on)
 
 
-def _ms(value: str | float) -> int:
-    if isinstance(value, str) and value.strip().startswith("-"):
-        return -round(parse_duration(value.strip()[1:].strip(), "between") * 1000)
-    if not isinstance(value, str) and value < 0:
-        return -round(parse_duration(-value, "between") * 1000)
-    return round(parse_duration(value, "between") * 1000)
-
-
 class _TwoInputs(ResultStream):
     left: Stream
     right: Stream
@@ -99,7 +90,12 @@ class _TwoInputs(ResultStream):
 
 @dataclass(frozen=True, eq=False)
 class JoinedStream(_TwoInputs):
-    """Pairs of rows of two streams."""
+    """Pairs of rows of two streams: what ``Rows.join`` returns.
+
+    >>> import holdfast as hf
+    >>> def answered(asked: hf.Stream, answers: hf.Stream) -> hf.JoinedStream:
+    ...     return asked.join(answers, on="id", between=("0 s", "1 minute"))
+    """
 
     kind: ClassVar[str] = "join"
     left: Stream
@@ -134,7 +130,12 @@ class JoinedStream(_TwoInputs):
 
 @dataclass(frozen=True, eq=False)
 class VersionedStream(_TwoInputs):
-    """Rows, each with the version of a table that was valid at its time."""
+    """Rows, each with the version of a table that was valid at its time: what ``join_as_of`` returns.
+
+    >>> import holdfast as hf
+    >>> def priced(orders: hf.Stream, prices: hf.Stream) -> hf.VersionedStream:
+    ...     return orders.join_as_of(prices, on="sku", how="left")
+    """
 
     kind: ClassVar[str] = "join"
     left: Stream

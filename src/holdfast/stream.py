@@ -9,27 +9,25 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from holdfast.arguments import check_columns, check_rows, check_sinks
-from holdfast.durations import parse_duration
+from holdfast.arguments import check_columns, check_rows, check_sinks, once_called
 from holdfast.errors import InputError
 from holdfast.spark.flow.branch import Branch, Output, Source, WatermarkSpec, watermark_of
-from holdfast.spark.says_how import ROWS, SaysHow
+from holdfast.steps import Steps
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from typing_extensions import Self
 
     from holdfast.changes import Changes
+    from holdfast.choices import JoinKind, OutputMode, VersionedKind
+    from holdfast.durations import Duration
     from holdfast.grouped import GroupedStream
     from holdfast.joins import JoinedStream, VersionedStream
     from holdfast.keyed import ConnectedStream, KeyedStream, PartitionStream
-    from holdfast.operators.join.interval import JoinKind
-    from holdfast.operators.join.versioned import VersionedKind
     from holdfast.operators.process.unkeyed import Process
-    from holdfast.operators.window.spec import Output as WindowOutput
-    from holdfast.operators.window.spec import Trigger, WindowSpec
+    from holdfast.operators.window.spec import Emit, WindowSpec
     from holdfast.pipeline import Pipeline
     from holdfast.sinks.base import Sink
     from holdfast.spark.plans.base import Plan
@@ -75,6 +73,11 @@ def stream(df: DataFrame) -> Stream:
     Raises ``InputError`` for one that already holds Spark's own stateful operators, and
     ``ConfigurationError`` for Spark Connect or a Spark older than 4.1. A batch DataFrame is good for
     ``groupBy(…).transformWithState(…)`` alone.
+
+    >>> import holdfast as hf
+    >>> ticks = hf.stream(spark.readStream.format("rate").load())
+    >>> ticks.df.columns
+    ['timestamp', 'value']
     """
     from holdfast.spark.guard import check_stream
     from holdfast.spark.session import check_session
@@ -90,90 +93,39 @@ def stream(df: DataFrame) -> Stream:
     return Stream((Branch(Source(df), df, (), watermark_of(df)),))
 
 
-class Rows(SaysHow):
-    """Rows on their way, of a source or of an operator. Steps take any PySpark code without state."""
+class Rows(Steps):
+    """Rows on their way, of a source or of an operator: what :func:`stream` and operators return.
 
-    _how = ROWS
-
-    @property
-    def rows(self) -> Stream:
-        """The rows as a stream."""
-        raise NotImplementedError
+    >>> import holdfast as hf
+    >>> def per_word(rows: hf.Rows) -> hf.AggregatedStream:
+    ...     return rows.filter("word IS NOT NULL").key_by("word").aggregate(n=hf.count())
+    """
 
     @property
     def changes(self) -> Changes:
         """Whether rows are new, replace earlier ones (by which key) or take them back.
 
         :func:`holdfast.fold` makes current rows of what was published, by what this says.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> ticks.changes
+        Changes(kind='append', key=None, why='')
+        >>> ticks.key_by("value").aggregate(n=hf.count()).changes
+        Changes(kind='update', key=('value',), why='')
         """
         from holdfast.changes import changes_of
 
         return changes_of(self.rows)
 
-    def select(self, *columns: str | Column) -> Stream:
-        """Like ``DataFrame.select``."""
-        return self.rows.then(lambda df: df.select(*columns))
-
-    def filter(self, condition: str | Column) -> Stream:
-        """Like ``DataFrame.filter``."""
-        return self.rows.then(lambda df: df.filter(condition))
-
-    def with_column(self, name: str, column: Column) -> Stream:
-        """Like ``DataFrame.withColumn``."""
-        return self.rows.then(lambda df: df.withColumn(name, column))
-
-    def transform(self, fn: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> Stream:
-        """Apply any function from DataFrame to DataFrame that adds no state of Spark's."""
-        return self.rows.then(lambda df: fn(df, *args, **kwargs))
-
-    def with_watermark(
-        self,
-        column: str,
-        delay: str | float,
-        *,
-        allowed_lateness: str | float = 0,
-        idle_timeout: str | float | None = None,
-    ) -> Stream:
-        """Say when rows happened, and how far they may be out of order.
-
-        The watermark is the greatest time seen, less ``delay``; of several streams the least one
-        counts, unless a stream has had no rows for ``idle_timeout``. Rows at or before the
-        watermark less ``allowed_lateness`` go to the side output ``late``. The results of an
-        operator follow the watermark of its sources: there ``delay`` says how far behind they may be.
-        """
-
-        def ms(value: str | float, what: str) -> int:
-            return round(parse_duration(value, what) * 1000)
-
-        idle = None if idle_timeout is None else ms(idle_timeout, "idle_timeout")
-        spec = WatermarkSpec(
-            column, ms(delay, "delay"), ms(allowed_lateness, "allowed_lateness"), idle
-        )
-        return self.rows.at_times(spec)
-
-    def union(self, *others: Rows) -> Stream:
-        """These rows and others with the same columns, in any order; the least watermark counts."""
-        from holdfast.spark.plans.rows import check_alike
-
-        mine = self.rows
-        branches = list(mine.branches)
-        names = mine.df.columns
-        for other in others:
-            theirs = other.rows
-            check_alike(mine.df, theirs.df)
-            aligned = theirs.then(lambda df: df.select(*names))
-            branches += aligned.branches
-        columns = {(b.watermark.column, b.watermark.is_end) for b in branches if b.watermark}
-        if len(columns) > 1 or (columns and any(b.watermark is None for b in branches)):
-            raise InputError(
-                "the streams of a union must all have a watermark on the same column, or none: "
-                + ", ".join(b.watermark.column if b.watermark else "none" for b in branches),
-                hint="say with_watermark behind union(...), or rename the column",
-            )
-        return Stream(tuple(branches))
-
     def key_by(self, *columns: str | Column) -> KeyedStream:
-        """Say what rows are grouped by: names, or expressions with an alias."""
+        """Say what rows are grouped by: names, or expressions with an alias.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> from pyspark.sql import functions as F
+        >>> per_digit = ticks.key_by((F.col("value") % 10).alias("digit"))
+        """
         from holdfast.keyed import KeyedStream
 
         if not columns:
@@ -183,20 +135,26 @@ class Rows(SaysHow):
         rows.must_stream()
         return KeyedStream(rows, tuple(columns))
 
+    @once_called(trigger="emit", output="output_mode")
     def window(
-        self, window: WindowSpec, *, trigger: Trigger | None = None, output: WindowOutput = "append"
+        self, window: WindowSpec, *, emit: Emit | None = None, output_mode: OutputMode = "append"
     ) -> WindowedStream:
-        """Cut all rows into windows by event time, without a key; see ``KeyedStream.window``."""
+        """Cut all rows into windows by event time, without a key; see ``KeyedStream.window``.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
+        >>> all_ticks = ticks.window(hf.tumbling("1 minute")).aggregate(n=hf.count())
+        """
         from holdfast.windows import windowed
 
-        return windowed(self.rows, (), window, trigger, output)
+        return windowed(self.rows, (), window, emit, output_mode)
 
     def join(
         self,
         right: Rows,
         on: str | Sequence[str],
         *,
-        between: tuple[str | float, str | float] | None = None,
+        between: tuple[Duration, Duration] | None = None,
         how: JoinKind = "inner",
     ) -> JoinedStream:
         """Join with another stream: equal keys, and times that are near each other.
@@ -204,6 +162,12 @@ class Rows(SaysHow):
         ``between=("-10 s", "5 s")`` matches rows of the right side that happened from ten seconds
         before a left row to five seconds after it. ``how`` is inner, left, right, full, semi or anti;
         rows without a match come out when the watermark says that none can come any more.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
+        >>> tocks = ticks.with_column_renamed("timestamp", "at")
+        >>> ticks.join(tocks, on="value", between=("-10 s", "5 s"), how="left").rows.df.columns
+        ['value', 'timestamp', 'at']
         """
         from holdfast.joins import interval_join
 
@@ -222,6 +186,12 @@ class Rows(SaysHow):
 
         The rows of ``table`` are versions, each valid from its time until that of the key's next
         one; a version in which the boolean column ``deleted`` is true ends the one before.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
+        >>> rates = ticks.select_expr("value", "timestamp AS since", "rand() AS rate")
+        >>> ticks.join_as_of(rates, on="value").rows.df.columns
+        ['value', 'timestamp', 'since', 'rate']
         """
         from holdfast.joins import versioned_join
 
@@ -240,14 +210,36 @@ class Rows(SaysHow):
         ``body`` gets the rows, those from outside and those that went round, and returns two
         streams: the rows that go round again, with the same columns, and those that come out. Rows in
         the loop are part of every checkpoint. Their number is in ``progress.metrics`` as
-        ``<name>.records``, where the first loop without a name is ``loop``; more than ``max_records`` of them end the pipeline.
+        ``<name>.records``, where the first loop without a name is ``loop``; more than ``max_records`` of
+        them end the pipeline.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> def halve(rows):
+        ...     halves = rows.select_expr("timestamp", "value div 2 AS value")
+        ...     return halves.filter("value > 1"), halves.filter("value <= 1")
+        >>> ones = ticks.iterate(halve)
         """
         from holdfast.loops import iterate
 
         return iterate(self.rows, body, max_records, name)
 
     def process(self, process: Process, output: object = None) -> PartitionStream:
-        """Run user code on rows that are not grouped by key, with operator state."""
+        """Run user code on rows that are not grouped by key, with operator state.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> class Numbered(hf.Process):
+        ...     output = "n long, value long"
+        ...     counts = hf.OperatorList("long")
+        ...
+        ...     def process(self, rows, ctx):
+        ...         n = sum(self.counts)
+        ...         for n, row in enumerate(rows, n + 1):
+        ...             yield n, row.value
+        ...         self.counts.set([n])
+        >>> numbered = ticks.process(Numbered())
+        """
         from holdfast.keyed import PartitionStream
 
         rows = self.rows
@@ -255,7 +247,13 @@ class Rows(SaysHow):
         return PartitionStream(rows, process, output).checked()
 
     def connect(self, control: Rows) -> ConnectedStream:
-        """Connect a control stream, whose rows every partition gets."""
+        """Connect a control stream, whose rows every partition gets; see ``ConnectedStream.broadcast``.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> limits = hf.stream(spark.readStream.format("rate").load()).select("value")
+        >>> connected = ticks.connect(limits)
+        """
         from holdfast.keyed import ConnectedStream
 
         check_rows(control, "connect")
@@ -265,14 +263,24 @@ class Rows(SaysHow):
         return ConnectedStream(rows, commands)
 
     def groupBy(self, *columns: str | Column) -> GroupedStream:  # noqa: N802 - PySpark's own name
-        """Like ``DataFrame.groupBy``, for a ``StatefulProcessor`` that is moved over unchanged."""
+        """Like ``DataFrame.groupBy``, for a ``StatefulProcessor`` that is moved over unchanged.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> grouped = ticks.groupBy("value")    # and .transformWithState(…), as in PySpark
+        """
         from holdfast.grouped import GroupedStream
 
         check_columns(columns, "groupBy")
         return GroupedStream(self.rows, tuple(columns))
 
     def write_to(self, *sinks: Sink) -> Pipeline:
-        """Send the rows to one sink or several."""
+        """Send the rows to one sink or several.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> pipeline = ticks.write_to(hf.sinks.console())
+        """
         from holdfast.pipeline import Pipeline, Written
 
         if not sinks:
@@ -285,8 +293,23 @@ class Rows(SaysHow):
 
 @dataclass(frozen=True, eq=False)
 class Stream(Rows):
-    """Rows on their way."""
+    """Rows on their way, and the steps they take: what :func:`stream` and every step return.
 
+    >>> import holdfast as hf
+    >>> words = hf.stream(spark.readStream.format("socket").options(host="localhost", port=9999).load())
+    >>> type(words.filter("value <> ''")).__name__
+    'Stream'
+    """
+
+    _internal = (
+        "watermark",
+        "lateness_ms",
+        "derived",
+        "behind_ms",
+        "must_stream",
+        "then",
+        "at_times",
+    )
     branches: tuple[Branch, ...]
 
     @property
@@ -296,7 +319,16 @@ class Stream(Rows):
 
     @property
     def df(self) -> DataFrame:
-        """What the rows look like; behind a source, the stream of rows itself."""
+        """What the rows look like; behind a source, the stream of rows itself.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> ticks.df.printSchema()
+        root
+         |-- timestamp: timestamp (nullable = true)
+         |-- value: long (nullable = true)
+        <BLANKLINE>
+        """
         return self.branches[0].df
 
     @property
@@ -355,8 +387,19 @@ def _timed(branch: Branch, spec: WatermarkSpec) -> Branch:
 
 
 class ResultStream(Rows):
-    """What an operator puts out, epoch by epoch."""
+    """What an operator puts out, epoch by epoch: a stream like any other, and the operator's name.
 
+    >>> import holdfast as hf
+    >>> def busiest(bids: hf.Stream) -> hf.ResultStream:
+    ...     counts = bids.key_by("auction").aggregate(n=hf.count()).named("counts")
+    ...     return counts.key_by("auction").top(3, by=("n", "desc"))
+    """
+
+    _internal = (
+        "again", "at_end", "behind_ms", "checked", "checkpoint_complete", "has_watermark", "inputs",
+        "kind", "label", "name", "plan", "priority", "puts_out", "result_time", "result_time_is_end",
+        "timed",
+    )  # fmt: skip
     kind: ClassVar[str]
     """What operators of this kind are called if they get no name."""
     name: str | None
@@ -377,6 +420,10 @@ class ResultStream(Rows):
 
         Its state is found by it: a later program may have other operators around it. After a failure
         state of operators with a higher ``priority`` is restored before that of others.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> counts = ticks.key_by("value").aggregate(n=hf.count()).named("counts", priority=1)
         """
         if not _NAME.fullmatch(name):
             raise InputError(
@@ -442,12 +489,25 @@ class ResultStream(Rows):
         return self._output("")
 
     def side(self, name: str) -> Stream:
-        """The rows of a side output, such as ``late``, as a stream."""
+        """The rows of a side output, such as ``late``, as a stream.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
+        >>> closed = ticks.key_by("value").window(hf.tumbling("1 minute")).aggregate(n=hf.count())
+        >>> closed.side("late").df.columns
+        ['timestamp', 'value']
+        """
         self._check_side(name)
         return self._output(name)
 
     def write_to(self, *sinks: Sink, **side_outputs: Sink) -> Pipeline:
-        """Send the output to one sink or several, and side outputs, by name, to theirs."""
+        """Send the results to one sink or several, and side outputs, by name, to theirs.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
+        >>> closed = ticks.key_by("value").window(hf.tumbling("1 minute")).aggregate(n=hf.count())
+        >>> pipeline = closed.write_to(hf.sinks.parquet("out"), late=hf.sinks.console())
+        """
         from holdfast.pipeline import Pipeline, Written
 
         if not sinks and not side_outputs:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from holdfast.changes import Changes
+from holdfast.choices import SortOrder, TopOutputMode, check_choice
 from holdfast.errors import InputError
 from holdfast.stream import ResultStream, Stream
 
@@ -18,7 +19,7 @@ __all__ = ["TopStream", "parse_order"]
 
 
 def parse_order(
-    by: str | tuple[str, str] | Sequence[str | tuple[str, str]],
+    by: str | tuple[str, SortOrder] | Sequence[str | tuple[str, SortOrder]],
 ) -> tuple[tuple[str, bool], ...]:
     """Columns, each with whether it is descending.
 
@@ -27,7 +28,7 @@ def parse_order(
     """
     if isinstance(by, str):
         return ((by, False),)
-    if isinstance(by, tuple) and len(by) == 2 and by[1] in ("asc", "desc"):
+    if isinstance(by, tuple) and len(by) == 2 and by[1] in get_args(SortOrder):
         return ((str(by[0]), by[1] == "desc"),)
     order: list[tuple[str, bool]] = []
     given: Sequence[Any] = by if isinstance(by, list | tuple) else [by]
@@ -38,24 +39,26 @@ def parse_order(
                 hint='name columns, as in by=[("price", "desc"), "ts"]; compute others in a step before',
             )
         name, direction = (each, "asc") if isinstance(each, str) else each
-        if direction not in ("asc", "desc"):
-            raise InputError(
-                f"rows can't be ordered by {name!r} {direction!r}", hint='say "asc" or "desc"'
-            )
+        check_choice(f"the order of {name!r}", direction, SortOrder)
         order.append((name, direction == "desc"))
     return tuple(order)
 
 
 @dataclass(frozen=True, eq=False)
 class TopStream(ResultStream):
-    """Changes of the first rows of each key."""
+    """Changes of the first rows of each key: what ``KeyedStream.top`` returns.
+
+    >>> import holdfast as hf
+    >>> def best(bids: hf.Stream) -> hf.TopStream:
+    ...     return bids.key_by("auction").top(3, by=[("price", "desc"), "ts"], rank="place")
+    """
 
     kind: ClassVar[str] = "top"
     keyed: KeyedStream
     n: int
     order: tuple[tuple[str, bool], ...]
     rank: str | None = None
-    output: Literal["append", "retract"] = "retract"
+    output_mode: TopOutputMode = "retract"
     until: str | None = None
     name: str | None = None
     priority: int = 0
@@ -68,13 +71,13 @@ class TopStream(ResultStream):
     @property
     def puts_out(self) -> Changes:
         """Rows come and go, unless they go out once."""
-        return Changes(self.output)
+        return Changes(self.output_mode)
 
     @property
     def result_time(self) -> str | None:
         """When the rows happened; where they go out once, the time of that."""
         mark = self.keyed.source.watermark
-        if self.output == "append":
+        if self.output_mode == "append":
             return self.until
         return mark.column if mark else None
 

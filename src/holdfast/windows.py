@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar
 
-from holdfast.arguments import check_choice
 from holdfast.changes import Changes
-from holdfast.durations import parse_duration
+from holdfast.choices import OutputMode, check_choice
+from holdfast.durations import Duration, parse_ms
 from holdfast.errors import InputError
 from holdfast.operators.window.spec import (
     WINDOW_END,
     WINDOW_START,
+    Emit,
     GlobalWindow,
-    Output,
     SessionGap,
     Sliding,
-    Trigger,
     Tumbling,
     WindowSpec,
 )
@@ -36,51 +35,47 @@ __all__ = [
     "AppliedStream",
     "WindowResultStream",
     "WindowedStream",
+    "emit",
     "global_window",
     "session",
     "sliding",
-    "trigger",
     "tumbling",
     "windowed",
 ]
 
 
-def _ms(value: str | float, what: str) -> int:
-    return round(parse_duration(value, what) * 1000)
-
-
-def tumbling(size: str | float, *, offset: str | float = 0) -> Tumbling:
+def tumbling(size: Duration, *, offset: Duration = 0) -> Tumbling:
     """Windows of one size, one behind the other.
 
     >>> import holdfast as hf
     >>> print(hf.tumbling("1 minute"))
     tumbling windows of 60000 ms from 0 ms
     """
-    return Tumbling(_ms(size, "size"), _ms(offset, "offset"))
+    return Tumbling(parse_ms(size, "size"), parse_ms(offset, "offset"))
 
 
-def sliding(size: str | float, slide: str | float, *, offset: str | float = 0) -> Sliding:
+def sliding(size: Duration, slide: Duration, *, offset: Duration = 0) -> Sliding:
     """Windows of one size that begin every ``slide``: a row is in several.
 
     >>> import holdfast as hf
     >>> print(hf.sliding("10 s", "2 s"))
     sliding windows of 10000 ms every 2000 ms from 0 ms
     """
-    return Sliding(_ms(size, "size"), _ms(slide, "slide"), _ms(offset, "offset"))
+    return Sliding(parse_ms(size, "size"), parse_ms(slide, "slide"), parse_ms(offset, "offset"))
 
 
-def session(gap: str | float) -> SessionGap:
+def session(gap: Duration) -> SessionGap:
     """Windows that end when a key has had no rows for ``gap``.
 
     >>> import holdfast as hf
     >>> print(hf.session("30 s"))
     sessions with gaps of 30000 ms
     """
-    return SessionGap(_ms(gap, "gap"))
+    return SessionGap(parse_ms(gap, "gap"))
 
 
 def global_window() -> GlobalWindow:
-    """One window for all time; a trigger says when its result goes out.
+    """One window for all time; ``emit``, or the output mode, says when its result goes out.
 
     >>> import holdfast as hf
     >>> print(hf.global_window())
@@ -89,9 +84,9 @@ def global_window() -> GlobalWindow:
     return GlobalWindow()
 
 
-def trigger(
-    *, early_rows: int | None = None, early_every: str | float | None = None, late: bool = True
-) -> Trigger:
+def emit(
+    *, early_rows: int | None = None, early_every: Duration | None = None, late: bool = True
+) -> Emit:
     """When results go out, besides when the watermark has passed their window.
 
     ``early_rows``: at the end of an epoch in which so many rows have come since the last time;
@@ -99,48 +94,65 @@ def trigger(
     has closed, while the allowed lateness lasts.
 
     >>> import holdfast as hf
-    >>> print(hf.trigger(early_every="5 s"))
+    >>> print(hf.emit(early_every="5 s"))
     every 5000 ms, late rows too
     """
-    every = None if early_every is None else _ms(early_every, "early_every")
-    return Trigger(early_rows, every, late)
+    every = None if early_every is None else parse_ms(early_every, "early_every")
+    return Emit(early_rows, every, late)
 
 
 def windowed(
     source: Stream,
     keys: tuple[str | Column, ...],
     window: WindowSpec,
-    trigger: Trigger | None,
-    output: Output,
+    emit: Emit | None,
+    output_mode: OutputMode,
 ) -> WindowedStream:
     """Check what was said of a window."""
     source.must_stream()
-    check_choice("output", output, get_args(Output))
+    check_choice("output_mode", output_mode, OutputMode)
     if not isinstance(window, WindowSpec):
         raise InputError(
             f"{window!r} is no window", hint='say hf.tumbling("1 minute"), for example'
+        )
+    if emit is not None and not isinstance(emit, Emit):
+        raise InputError(
+            f"emit can't be {emit!r}", hint='say emit=hf.emit(early_every="5 s"), for example'
         )
     if source.watermark is None and not isinstance(window, GlobalWindow):
         raise InputError(
             f"{window} need to know when rows happened, but the stream has no watermark",
             hint='say with_watermark("ts", "10 seconds") before, with the column of the event time',
         )
-    return WindowedStream(source, keys, window, trigger or Trigger(), output)
+    return WindowedStream(source, keys, window, emit or Emit(), output_mode)
 
 
 @dataclass(frozen=True, eq=False)
 class WindowedStream(SaysHow):
-    """Rows in windows."""
+    """Rows in windows, on their way to an operator: what ``window`` returns.
+
+    >>> import holdfast as hf
+    >>> def per_minute(bids: hf.Stream) -> hf.WindowResultStream:
+    ...     windows: hf.WindowedStream = bids.key_by("auction").window(hf.tumbling("1 minute"))
+    ...     return windows.aggregate(n=hf.count())
+    """
 
     _how = WINDOWED
     source: Stream
     keys: tuple[str | Column, ...]
     window: WindowSpec
-    trigger: Trigger
-    output: Output
+    emit: Emit
+    output_mode: OutputMode
 
     def aggregate(self, **aggregates: Aggregate) -> WindowResultStream:
-        """Keep aggregates per key and window."""
+        """Keep aggregates per key and window.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
+        >>> windows = ticks.window(hf.sliding("1 minute", "10 s"), emit=hf.emit(early_every="5 s"))
+        >>> windows.aggregate(n=hf.count()).rows.df.columns
+        ['window_start', 'window_end', 'n']
+        """
         if not aggregates:
             raise InputError("aggregate needs at least one aggregate", hint="say n=hf.count()")
         stream = WindowResultStream(self, dict(aggregates))
@@ -152,6 +164,14 @@ class WindowedStream(SaysHow):
 
         It gets the keys, ``window_start``, ``window_end`` and the other columns, sorted by key, window
         and event time, and returns a table with the columns of ``output``.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
+        >>> def first(rows):
+        ...     return rows.group_by("window_end", use_threads=False).aggregate([("value", "first")])
+        >>> firsts = ticks.window(hf.tumbling("1 minute")).apply(
+        ...     first, output="window_end timestamp, value_first long"
+        ... )
         """
         stream = AppliedStream(self, function, output)
         stream.plan()
@@ -171,13 +191,18 @@ class _InWindows(ResultStream):
     @property
     def again(self) -> bool:
         """Whether a window may have several results, though each is put out as if it were the only one."""
-        late = self.windows.trigger.late and self.windows.source.lateness_ms > 0
-        return self.windows.trigger.is_early or late
+        late = self.windows.emit.late and self.windows.source.lateness_ms > 0
+        return self.windows.emit.is_early or late
 
 
 @dataclass(frozen=True, eq=False)
 class WindowResultStream(_InWindows):
-    """Aggregates per key and window."""
+    """Aggregates per key and window: what ``WindowedStream.aggregate`` returns.
+
+    >>> import holdfast as hf
+    >>> def visits(clicks: hf.Stream) -> hf.WindowResultStream:
+    ...     return clicks.key_by("user").window(hf.session("30 minutes")).aggregate(n=hf.count())
+    """
 
     kind: ClassVar[str] = "window"
     windows: WindowedStream
@@ -189,10 +214,11 @@ class WindowResultStream(_InWindows):
     def puts_out(self) -> Changes:
         """A window's new result replaces the one before, or takes it back."""
         windows = self.windows
-        if windows.output == "retract" or (windows.output == "append" and not self.again):
-            return Changes(windows.output)
+        mode = windows.output_mode
+        if mode == "retract" or (mode == "append" and not self.again):
+            return Changes(mode)
         if isinstance(windows.window, SessionGap):
-            why = 'a session has other bounds when it grows: say output="retract"'
+            why = 'a session has other bounds when it grows: say output_mode="retract"'
             return Changes("update", None, why)
         from holdfast.spark.plans.rows import resolve_keys
 
@@ -219,7 +245,13 @@ class WindowResultStream(_InWindows):
 
 @dataclass(frozen=True, eq=False)
 class AppliedStream(_InWindows):
-    """What a function makes of each window's rows."""
+    """What a function makes of each window's rows: what ``WindowedStream.apply`` returns.
+
+    >>> import holdfast as hf
+    >>> def sizes(clicks: hf.Stream) -> hf.AppliedStream:
+    ...     windows = clicks.window(hf.tumbling("1 minute"))
+    ...     return windows.apply(lambda rows: rows.select(["window_end"]), "window_end timestamp")
+    """
 
     kind: ClassVar[str] = "window"
     windows: WindowedStream

@@ -89,7 +89,7 @@ def _set(state: Any, value: Any) -> None:
 
 
 def _note(ctx: Any, user: str, n: int) -> None:
-    ctx.output("notes", {"user": user, "n": n})
+    ctx.side_output("notes", {"user": user, "n": n})
     ctx.metrics.add("notes")
     ctx.metrics.add("sum", n)
 

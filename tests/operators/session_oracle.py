@@ -43,10 +43,12 @@ class _Session:
 class Oracle:
     """All sessions of all keys."""
 
-    def __init__(self, gap_ms: int, lateness_ms: int, output: str, *, fires_late: bool) -> None:
+    def __init__(
+        self, gap_ms: int, lateness_ms: int, output_mode: str, *, fires_late: bool
+    ) -> None:
         self.gap = gap_ms * 1000
         self.lateness_ms = lateness_ms
-        self.output = output
+        self.output_mode = output_mode
         self.fires_late = fires_late
         self.sessions: list[_Session] = []
         self.late_rows = 0
@@ -98,13 +100,13 @@ class Oracle:
 
     def _fires(self, session: _Session, *, closed: bool, on_time: bool) -> bool:
         changed = session.touched and (self.fires_late or on_time)
-        if self.output != "append":
+        if self.output_mode != "append":
             return changed
         return closed and (changed or session.waiting)
 
     def _put_out(self, session: _Session) -> list[tuple[Any, ...]]:
         row = session.row()
-        if self.output != "retract":
+        if self.output_mode != "retract":
             return [row]
         before, session.put_out = session.put_out, [row]
         if before == [row]:

@@ -305,7 +305,7 @@ def test_a_join_on_the_time_itself() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match="lower bound"):
         make("inner", 4, 3)
-    with pytest.raises(InputError, match="no interval join 'outer'"):
+    with pytest.raises(InputError, match="how can't be 'outer'"):
         make("outer")
     times: dict[str, Any] = {"left_time": EventTime("lts"), "right_time": EventTime("rts")}
     bounds: dict[str, Any] = {"lower_ms": 0, "upper_ms": 1}

@@ -188,7 +188,7 @@ def test_whole_rows_come_out_and_the_later_arrival_wins() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match="no versioned join 'full'"):
+    with pytest.raises(InputError, match="how can't be 'full'"):
         make("full")
     with pytest.raises(InputError, match="no boolean column 'r'"):
         make(deleted="r")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -126,7 +126,7 @@ def test_a_ttl_of_zero(ttl: Any) -> None:
         (lambda: ValueState("long", ttl="soon"), "ttl can't be 'soon'"),
         (lambda: ValueState("long", ttl=1, ttl_clock=WALL), "ttl_clock can't be 'wall'"),
         (lambda: MapState("long", "long", ttl=1, ttl_on=WALL), "ttl_on can't be 'wall'"),
-        (lambda: ReducingState("long", "avg"), "no merge is named 'avg'"),
+        (lambda: ReducingState("long", cast(Any, "avg")), "merge can't be 'avg'"),
         (lambda: ValueState("lonng"), "no type 'lonng'"),
         (lambda: ValueState(int), "int .* is no type"),
     ],

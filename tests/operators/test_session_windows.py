@@ -18,7 +18,7 @@ from holdfast.errors import InputError
 from holdfast.operators.aggregates.kinds import AggregateSpec, Input
 from holdfast.operators.session.operator import SessionOperator
 from holdfast.operators.spans import merge_spans
-from holdfast.operators.window.spec import CHANGE, COUNT, PANE, TIME, Trigger
+from holdfast.operators.window.spec import CHANGE, COUNT, PANE, TIME, Emit
 from holdfast.state.schema import HASH
 from tests.operators.epochs import HASHES, Epochs, Hashed, spread
 from tests.operators.session_oracle import Item, Oracle
@@ -99,7 +99,7 @@ def some_epochs(draw: st.DrawFn) -> list[tuple[list[Item], int | None, int]]:
 
 @given(
     epochs=some_epochs(),
-    output=st.sampled_from(["append", "update", "retract"]),
+    output_mode=st.sampled_from(["append", "update", "retract"]),
     late=st.booleans(),
     lateness=st.sampled_from([0, 7, 25]),
     derived=st.booleans(),
@@ -109,7 +109,7 @@ def some_epochs(draw: st.DrawFn) -> list[tuple[list[Item], int | None, int]]:
 )
 def test_sessions_are_those_of_plain_python(
     epochs: list[tuple[list[Item], int | None, int]],
-    output: Any,
+    output_mode: Any,
     late: bool,
     lateness: int,
     derived: bool,
@@ -117,10 +117,10 @@ def test_sessions_are_those_of_plain_python(
     combine: bool,
     pieces: int,
 ) -> None:
-    late = late or (output == "retract" and lateness > 0)
-    tested = operator(output=output, lateness_ms=lateness, trigger=Trigger(late=late))
+    late = late or (output_mode == "retract" and lateness > 0)
+    tested = operator(output_mode=output_mode, lateness_ms=lateness, emit=Emit(late=late))
     runner = Epochs(tested, batch_rows=3, combine=combine, pieces=pieces)
-    oracle = Oracle(10, lateness, output, fires_late=late)
+    oracle = Oracle(10, lateness, output_mode, fires_late=late)
     late_rows, size = 0, 0
     for items, watermark, partitions in epochs:
         clock = runner.clock(0, watermark, derived=derived)
@@ -144,7 +144,7 @@ def test_sessions_are_those_of_plain_python(
 def test_retractions_add_up_to_the_sessions_there_are(
     epochs: list[tuple[list[Item], int | None, int]], lateness: int
 ) -> None:
-    tested = operator(output="retract", lateness_ms=lateness)
+    tested = operator(output_mode="retract", lateness_ms=lateness)
     runner = Epochs(tested)
     oracle = Oracle(10, lateness, "update", fires_late=True)
     there: Counter[tuple[Any, ...]] = Counter()
@@ -172,7 +172,7 @@ def test_rows_exactly_a_gap_apart_are_of_one_session_as_in_spark() -> None:
 
 
 def test_a_row_between_two_sessions_makes_them_one() -> None:
-    tested = operator(output="retract")
+    tested = operator(output_mode="retract")
     runner = Epochs(tested)
     ms = 1000
     first = [Item("a", 0, 0, (1,)), Item("a", 15 * ms, 15 * ms, (2,))]
@@ -197,7 +197,7 @@ def test_a_session_that_opens_again_closes_at_its_new_end() -> None:
 
 @pytest.mark.parametrize("derived", [True, False])
 def test_without_late_firings_only_what_came_in_time_fires(derived: bool) -> None:
-    tested = operator(lateness_ms=50, trigger=Trigger(late=False))
+    tested = operator(lateness_ms=50, emit=Emit(late=False))
     runner = Epochs(tested)
     runner.run(table_of(tested, []), runner.clock(0, 5, derived=derived))
     # Other operators' results may be as old as the watermark before, 5: this one is closed by 30 at
@@ -227,12 +227,12 @@ def test_sessions_of_everything_need_no_key() -> None:
 
 
 def test_what_it_says_of_itself_goes_to_tasks_with_it() -> None:
-    tested = operator(output="retract", lateness_ms=5)
+    tested = operator(output_mode="retract", lateness_ms=5)
     sent = pickle.loads(pickle.dumps(tested))
     assert sent.describe() == tested.describe()
     assert sent.tables == tested.tables
     assert sent.kept_schema == tested.kept_schema
-    assert operator(output="retract", lateness_ms=9).describe() == tested.describe()
+    assert operator(output_mode="retract", lateness_ms=9).describe() == tested.describe()
     assert operator().describe() != tested.describe() != operator(gap_ms=11).describe()
 
 
@@ -306,8 +306,8 @@ def test_a_sum_that_does_not_fit_names_aggregate_and_key() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"trigger": Trigger(early_rows=5)}, "early trigger"),
-        ({"trigger": Trigger(late=False), "output": "retract", "lateness_ms": 5}, "late ones too"),
+        ({"emit": Emit(early_rows=5)}, "early results"),
+        ({"emit": Emit(late=False), "output_mode": "retract", "lateness_ms": 5}, "late ones too"),
         ({"gap_ms": 0}, "gap of a session"),
         ({"lateness_ms": -1}, "lateness"),
         ({"keys": [("window_end", pa.int64())]}, "two columns named 'window_end'"),

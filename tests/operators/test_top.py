@@ -230,7 +230,7 @@ def test_rows_come_and_leave_whole() -> None:
     partitions=st.lists(st.integers(1, 4), min_size=8, max_size=8),
     hashed=st.sampled_from(sorted(HASHES)),
     pieces=st.sampled_from([1, 3]),
-    output=st.sampled_from(["append", "retract"]),
+    output_mode=st.sampled_from(["append", "retract"]),
 )
 def test_keys_are_over_when_the_watermark_reaches_their_end(
     epochs: list[list[Row]],
@@ -241,16 +241,16 @@ def test_keys_are_over_when_the_watermark_reaches_their_end(
     partitions: list[int],
     hashed: str,
     pieces: int,
-    output: Any,
+    output_mode: Any,
 ) -> None:
-    operator = expiring(n, lateness, output)
+    operator = expiring(n, lateness, output_mode)
     runner = Epochs(operator, pieces=pieces)
     check_expiry(runner, numbered(epochs), watermarks, partitions, derived, hashed)
 
 
-@pytest.mark.parametrize("output", ["append", "retract"])
+@pytest.mark.parametrize("output_mode", ["append", "retract"])
 @pytest.mark.parametrize("seed", range(6))
-def test_keys_are_over_in_time_where_many_live_side_by_side(seed: int, output: Any) -> None:
+def test_keys_are_over_in_time_where_many_live_side_by_side(seed: int, output_mode: Any) -> None:
     random = Random(seed)
     epochs = [
         [
@@ -260,18 +260,18 @@ def test_keys_are_over_in_time_where_many_live_side_by_side(seed: int, output: A
         ]
         for epoch in range(10)
     ]  # fmt: skip
-    runner = Epochs(expiring(random.randrange(1, 5), random.choice([0, 0, 2]), output))
+    runner = Epochs(expiring(random.randrange(1, 5), random.choice([0, 0, 2]), output_mode))
     steps = [random.randrange(6) for _ in range(12)]
     partitions = [random.randrange(1, 5) for _ in range(12)]
     hashed = random.choice(sorted(HASHES))
     check_expiry(runner, numbered(epochs), steps, partitions, seed % 2 == 0, hashed)
 
 
-def expiring(n: int, lateness: int, output: Any) -> TopOperator:
+def expiring(n: int, lateness: int, output_mode: Any) -> TopOperator:
     time = EventTime("at", lateness)
     return TopOperator(
         "top", KEYS, COLUMNS, n, [("x", True), ("s", False)],
-        event_time=time, output=output, expires="end", rank="rank",
+        event_time=time, output_mode=output_mode, expires="end", rank="rank",
     )  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def check_expiry(
 ) -> None:
     operator = runner.operator
     assert isinstance(operator, TopOperator)
-    lateness, output = operator.lateness_ms, operator.output
+    lateness, output_mode = operator.lateness_ms, operator.output_mode
     model = Model(operator.n, operator.order)
     watermark: int | None = None
     stored = 0
@@ -309,7 +309,7 @@ def check_expiry(
         assert sorted(row["n"] for row in result.sides[LATE].to_pylist()) == [r["n"] for r in late]
         stored += result.new_keys
         reached = None if watermark is None else (watermark - lateness) * 1000
-        if output == "append":
+        if output_mode == "append":
             due = [key for key in model.taken if _over(key[1], reached)]
             expected = [(row["n"], i) for key in due for i, row in enumerate(model.top(key), 1)]
             assert sorted((row["n"], row["rank"]) for row in result.rows) == sorted(expected)
@@ -332,11 +332,11 @@ def _over(end: int | None, reached: int | None) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("output", ["append", "retract"])
-def test_state_levels_off_where_keys_expire(output: Any) -> None:
+@pytest.mark.parametrize("output_mode", ["append", "retract"])
+def test_state_levels_off_where_keys_expire(output_mode: Any) -> None:
     operator = TopOperator(
         "top", KEYS, COLUMNS, 2, [("x", True)],
-        event_time=EventTime("at"), output=output, expires="end",
+        event_time=EventTime("at"), output_mode=output_mode, expires="end",
     )  # fmt: skip
     runner = Epochs(operator)
     sizes, out = [], 0
@@ -352,8 +352,8 @@ def test_state_levels_off_where_keys_expire(output: Any) -> None:
         sizes.append(len(runner.rows("top.rows")))
     assert max(sizes[10:]) == min(sizes[10:]) <= 24
     # By the last watermark, 1985, the keys of epochs 0 to 195 are over.
-    assert out == (6 * 196 if output == "append" else 6 * 200)
-    if output == "append":
+    assert out == (6 * 196 if output_mode == "append" else 6 * 200)
+    if output_mode == "append":
         ends = pa.concat_tables(runner.state.scan("top.ends"))
         assert ends.num_rows < 3 * 30
 
@@ -393,8 +393,8 @@ def test_what_it_says_of_itself() -> None:
         ({"rank": "change"}, "two columns named 'change'"),
         ({"expires": "at"}, "not a timestamp column of the key"),
         ({"expires": "k"}, "not a timestamp column of the key"),
-        ({"output": "update"}, "not offered"),
-        ({"output": "append"}, "when a key is complete"),
+        ({"output_mode": "update"}, "not offered"),
+        ({"output_mode": "append"}, "when a key is complete"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:

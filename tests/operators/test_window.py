@@ -10,8 +10,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.choices import OutputMode
 from holdfast.operators.window.operator import WindowOperator
-from holdfast.operators.window.spec import GlobalWindow, Output, Sliding, Trigger, Tumbling
+from holdfast.operators.window.spec import Emit, GlobalWindow, Sliding, Tumbling
 from tests.operators.epochs import HASHES, EpochResult, Epochs
 from tests.operators.window_oracle import (
     AGGREGATES,
@@ -87,13 +88,13 @@ windows: st.SearchStrategy[Window] = st.sampled_from(
 latenesses = st.sampled_from([0, 4, 25])
 early_triggers = st.sampled_from(
     [
-        Trigger(early_rows=2),
-        Trigger(early_every_ms=10),
-        Trigger(early_rows=3, early_every_ms=25),
-        Trigger(early_rows=1, late=False),
+        Emit(early_rows=2),
+        Emit(early_every_ms=10),
+        Emit(early_rows=3, early_every_ms=25),
+        Emit(early_rows=1, late=False),
     ]
 )
-triggers = st.sampled_from([Trigger(), Trigger(late=False)])
+triggers = st.sampled_from([Emit(), Emit(late=False)])
 
 
 class Run:
@@ -107,8 +108,8 @@ class Run:
             oracle.window,
             AGGREGATES,
             time_type=TIMES,
-            trigger=oracle.trigger,
-            output=cast(Output, oracle.output),
+            emit=oracle.emit,
+            output_mode=cast(OutputMode, oracle.output_mode),
             lateness_ms=oracle.lateness,
         )
         self.epochs = Epochs(
@@ -148,18 +149,18 @@ class Run:
 
 @given(some_rows(pairs), ways, windows, latenesses, triggers)
 def test_append_puts_a_window_out_when_the_watermark_reaches_its_end(
-    epochs: list[Epoch], way: Way, window: Window, lateness: int, trigger: Trigger
+    epochs: list[Epoch], way: Way, window: Window, lateness: int, emit: Emit
 ) -> None:
-    run = Run(Oracle(window, trigger, "append", lateness), way)
+    run = Run(Oracle(window, emit, "append", lateness), way)
     for epoch in epochs:
         run.epoch(epoch)
 
 
 @given(some_rows(pairs), ways, windows, latenesses, triggers)
 def test_update_puts_out_every_change(
-    epochs: list[Epoch], way: Way, window: Window, lateness: int, trigger: Trigger
+    epochs: list[Epoch], way: Way, window: Window, lateness: int, emit: Emit
 ) -> None:
-    run = Run(Oracle(window, trigger, "update", lateness), way)
+    run = Run(Oracle(window, emit, "update", lateness), way)
     for epoch in epochs:
         run.epoch(epoch)
 
@@ -172,9 +173,9 @@ def test_update_puts_out_every_change(
     st.one_of(triggers, early_triggers),
 )
 def test_retract_takes_back_what_was_put_out(
-    epochs: list[Epoch], way: Way, window: Window, lateness: int, trigger: Trigger
+    epochs: list[Epoch], way: Way, window: Window, lateness: int, emit: Emit
 ) -> None:
-    run = Run(Oracle(window, trigger, "retract", lateness), way)
+    run = Run(Oracle(window, emit, "retract", lateness), way)
     standing: Counter[Any] = Counter()
     for epoch in epochs:
         told = run.epoch(epoch)
@@ -195,9 +196,9 @@ def test_retract_takes_back_what_was_put_out(
     some_rows(pairs), ways, st.one_of(windows, st.just(GlobalWindow())), latenesses, early_triggers
 )
 def test_early_triggers_put_out_results_before_the_end(
-    epochs: list[Epoch], way: Way, window: Window, lateness: int, trigger: Trigger
+    epochs: list[Epoch], way: Way, window: Window, lateness: int, emit: Emit
 ) -> None:
-    run = Run(Oracle(window, trigger, "append", lateness), way)
+    run = Run(Oracle(window, emit, "append", lateness), way)
     for epoch in epochs:
         run.epoch(epoch)
 
@@ -210,8 +211,8 @@ def test_early_triggers_put_out_results_before_the_end(
     st.sampled_from(["append", "update", "retract"]),
 )
 def test_windows_without_keys(
-    epochs: list[Epoch], way: Way, window: Window, lateness: int, output: str
+    epochs: list[Epoch], way: Way, window: Window, lateness: int, output_mode: str
 ) -> None:
-    run = Run(Oracle(window, Trigger(), output, lateness), way, keyed=False)
+    run = Run(Oracle(window, Emit(), output_mode, lateness), way, keyed=False)
     for epoch in epochs:
         run.epoch(epoch)

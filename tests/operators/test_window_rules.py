@@ -16,10 +16,10 @@ from holdfast.operators.window.spec import (
     COUNT,
     PANE,
     TIME,
+    Emit,
     GlobalWindow,
     SessionGap,
     Sliding,
-    Trigger,
     Tumbling,
     WindowSpec,
 )
@@ -57,13 +57,13 @@ def run(epochs: Epochs, rows: list[Row], watermark: int | None, now: int = 0) ->
         lambda: Sliding(-5, 1),
         lambda: Sliding(5, 0),
         lambda: SessionGap(0),
-        lambda: Trigger(early_rows=0),
-        lambda: Trigger(early_every_ms=-1),
+        lambda: Emit(early_rows=0),
+        lambda: Emit(early_every_ms=-1),
         lambda: windowed(SessionGap(5)),
         lambda: windowed(lateness_ms=-1),
         lambda: windowed(GlobalWindow()),
-        lambda: windowed(GlobalWindow(), trigger=Trigger(late=False)),
-        lambda: windowed(output="update", trigger=Trigger(early_rows=1)),
+        lambda: windowed(GlobalWindow(), emit=Emit(late=False)),
+        lambda: windowed(output_mode="update", emit=Emit(early_rows=1)),
         lambda: windowed(time_type=pa.int64()),
         lambda: windowed(time_type=pa.timestamp("ms")),
     ],
@@ -83,7 +83,7 @@ def test_a_slide_larger_than_the_size_is_refused() -> None:
 def test_result_columns_need_names_of_their_own(name: str) -> None:
     aggregates = [AggregateSpec(name, "count")]
     with pytest.raises(InputError, match=name):
-        WindowOperator("w", KEYS, Tumbling(10), aggregates, time_type=TIMES, output="retract")
+        WindowOperator("w", KEYS, Tumbling(10), aggregates, time_type=TIMES, output_mode="retract")
 
 
 def test_every_window_is_a_whole_number_of_panes() -> None:
@@ -98,12 +98,12 @@ def test_what_it_says_of_itself_tells_states_apart() -> None:
         windowed(Tumbling(11)),
         windowed(Tumbling(10, 1)),
         windowed(Sliding(10, 5)),
-        windowed(GlobalWindow(), trigger=Trigger(early_rows=5)),
-        windowed(output="update"),
+        windowed(GlobalWindow(), emit=Emit(early_rows=5)),
+        windowed(output_mode="update"),
         windowed(lateness_ms=5),
-        windowed(trigger=Trigger(late=False)),
-        windowed(trigger=Trigger(early_rows=5)),
-        windowed(trigger=Trigger(early_every_ms=5)),
+        windowed(emit=Emit(late=False)),
+        windowed(emit=Emit(early_rows=5)),
+        windowed(emit=Emit(early_every_ms=5)),
         WindowOperator("w", [], Tumbling(10), AGGREGATES, time_type=TIMES),
         WindowOperator("w", KEYS, Tumbling(10), AGGREGATES[:1], time_type=TIMES),
     ]
@@ -115,8 +115,8 @@ def test_what_it_says_of_itself_tells_states_apart() -> None:
 
 
 def test_schemas_and_tables() -> None:
-    trigger = Trigger(early_every_ms=50)
-    operator = windowed(output="retract", trigger=trigger, lateness_ms=5)
+    emit = Emit(early_every_ms=50)
+    operator = windowed(output_mode="retract", emit=emit, lateness_ms=5)
     assert operator.input_schema.names[:5] == [HASH, "user", PANE, TIME, COUNT]
     assert operator.kept_schema.names[:4] == [HASH, "user", "window_start", COUNT]
     assert operator.key_columns == 2
@@ -129,7 +129,7 @@ def test_schemas_and_tables() -> None:
     assert [t.table for t in alone.tables] == ["w.windows", "w.ends"]
     assert alone.tables[0].key_names == ["window_start"]
     assert alone.tables[0].prefix == 0
-    everything = windowed(GlobalWindow(), trigger=Trigger(early_rows=3))
+    everything = windowed(GlobalWindow(), emit=Emit(early_rows=3))
     assert [t.table for t in everything.tables] == ["w.windows"]
     assert everything.output_schema.names == ["user", "n", "total", "seen"]
     assert not everything.needs_ticks
@@ -183,10 +183,10 @@ def test_late_rows_bring_a_new_result_while_lateness_lasts() -> None:
     assert epochs.rows("w.windows") == []
 
 
-@pytest.mark.parametrize("output", ["update", "retract"])
-def test_a_window_that_closed_in_silence_stays_closed(output: str) -> None:
-    epochs = Epochs(windowed(output=output, lateness_ms=20, trigger=Trigger(late=False)))
-    change = 1 if output == "retract" else None
+@pytest.mark.parametrize("output_mode", ["update", "retract"])
+def test_a_window_that_closed_in_silence_stays_closed(output_mode: str) -> None:
+    epochs = Epochs(windowed(output_mode=output_mode, lateness_ms=20, emit=Emit(late=False)))
+    change = 1 if output_mode == "retract" else None
     assert run(epochs, [at("a", 3), at("b", 14)], None) == [
         ("a", 0, 1, change),
         ("b", 10, 1, change),
@@ -215,7 +215,7 @@ def test_rows_of_other_operators_may_come_between_two_watermarks() -> None:
 
 
 def test_early_results_by_time_need_new_rows() -> None:
-    epochs = Epochs(windowed(trigger=Trigger(early_every_ms=100)))
+    epochs = Epochs(windowed(emit=Emit(early_every_ms=100)))
     assert run(epochs, [at("a", 1)], None, now=1_000) == []
     assert run(epochs, [at("a", 2)], None, now=1_099) == []
     assert run(epochs, [], None, now=1_100) == [("a", 0, 2, None)]
@@ -234,7 +234,7 @@ def test_retractions_come_first_and_only_where_something_changed() -> None:
         Tumbling(10),
         [AggregateSpec("n", "max", (Input("x", pa.float64()),))],
         time_type=TIMES,
-        output="retract",
+        output_mode="retract",
     )
     epochs = Epochs(operator)
 
@@ -280,16 +280,16 @@ def test_an_overflow_names_aggregate_and_key() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("output", "trigger", "lateness"),
+    ("output_mode", "emit", "lateness"),
     [
-        ("append", Trigger(), 0),
-        ("append", Trigger(early_rows=3, early_every_ms=20), 15),
-        ("update", Trigger(), 15),
-        ("retract", Trigger(early_every_ms=20), 0),
+        ("append", Emit(), 0),
+        ("append", Emit(early_rows=3, early_every_ms=20), 15),
+        ("update", Emit(), 15),
+        ("retract", Emit(early_every_ms=20), 0),
     ],
 )
-def test_state_levels_off(output: str, trigger: Trigger, lateness: int) -> None:
-    operator = windowed(Sliding(20, 10), output=output, trigger=trigger, lateness_ms=lateness)
+def test_state_levels_off(output_mode: str, emit: Emit, lateness: int) -> None:
+    operator = windowed(Sliding(20, 10), output_mode=output_mode, emit=emit, lateness_ms=lateness)
     epochs = Epochs(operator)
     sizes, hints = [], []
     for e in range(200):

@@ -15,9 +15,9 @@ from holdfast.operators.window.spec import (
     COUNT,
     PANE,
     TIME,
+    Emit,
     GlobalWindow,
     Sliding,
-    Trigger,
     Tumbling,
 )
 from holdfast.state.schema import HASH
@@ -71,8 +71,8 @@ class Oracle:
     """What an operator with these settings does."""
 
     window: Window
-    trigger: Trigger = field(default_factory=Trigger)
-    output: str = "append"
+    emit: Emit = field(default_factory=Emit)
+    output_mode: str = "append"
     lateness: int = 0
     state: dict[tuple[Key, int], _Open] = field(default_factory=dict)
 
@@ -85,8 +85,8 @@ class Oracle:
             old = one.last
             if self._fires(one, clock):
                 one.last, one.waiting = finished(one.values), 0
-                one.early_at = clock.processing_time_ms + (self.trigger.early_every_ms or 0)
-                if self.output != "retract":
+                one.early_at = clock.processing_time_ms + (self.emit.early_every_ms or 0)
+                if self.output_mode != "retract":
                     put.append((key, start, one.last, None))
                 elif old != one.last:
                     taken += [] if old is None else [(key, start, old, -1)]
@@ -105,7 +105,7 @@ class Oracle:
                 continue
             taken = True
             now = clock.processing_time_ms
-            fresh = _Open(end, over, now + (self.trigger.early_every_ms or 0))
+            fresh = _Open(end, over, now + (self.emit.early_every_ms or 0))
             one = self.state.setdefault((row.key, start), fresh)
             one.values.append(row.x)
             one.waiting += 1
@@ -123,16 +123,16 @@ class Oracle:
         ]
 
     def _fires(self, one: _Open, clock: Clock) -> bool:
-        trigger = self.trigger
+        emit = self.emit
         if one.closed:
-            return one.touched and trigger.late
-        if self.output != "append" and not trigger.is_early:
+            return one.touched and emit.late
+        if self.output_mode != "append" and not emit.is_early:
             return one.touched
         if _reached(clock.watermark_ms, one.end):
             return True
-        if trigger.early_rows is not None and one.waiting >= trigger.early_rows:
+        if emit.early_rows is not None and one.waiting >= emit.early_rows:
             return True
-        by_time = trigger.early_every_ms is not None and one.waiting > 0
+        by_time = emit.early_every_ms is not None and one.waiting > 0
         return by_time and clock.processing_time_ms >= one.early_at
 
 

@@ -63,7 +63,7 @@ class Account(hf.KeyedProcess):
             self._take(row, ctx)
             limit = self.limits.get(f"limit {row.amount % 3}")
             if limit is not None and row.amount > limit:
-                ctx.output("alerts", (key.user, self.seq.value, row.amount, limit))
+                ctx.side_output("alerts", (key.user, self.seq.value, row.amount, limit))
             ctx.metrics.add("rows")
             yield self._shown(key, "row")
 

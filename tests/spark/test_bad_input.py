@@ -410,7 +410,7 @@ def test_what_is_given_in_place_of_columns_is_named(source: EpochSource) -> None
     with pytest.raises(InputError, match=r"top can't order rows by Column.*by=\[\("):
         words.key_by("word").top(1, by=F.desc("amount"))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="until= with a key column"):
-        words.key_by("word").top(1, by="amount", output="append")
+        words.key_by("word").top(1, by="amount", output_mode="append")
     with pytest.raises(InputError, match="a step gave None, which is no DataFrame"):
         words.transform(lambda df: None)  # type: ignore[arg-type, return-value]
 

@@ -65,7 +65,7 @@ def test_what_operators_put_out(source: EpochSource, rows: hf.Stream) -> None:
     assert rows.changes == APPEND
     assert counts(rows).changes == hf.Changes("update", ("word", "size"))
     assert top(rows).changes == hf.Changes("retract")
-    last = rows.key_by("word", "ts").top(1, by="n", until="ts", output="append")
+    last = rows.key_by("word", "ts").top(1, by="n", until="ts", output_mode="append")
     assert last.changes == APPEND
     assert rows.key_by("word").drop_duplicates().changes == APPEND
     joined = rows.join(others(source), on="word", between=(0, 1))
@@ -75,16 +75,16 @@ def test_what_operators_put_out(source: EpochSource, rows: hf.Stream) -> None:
 def test_what_windows_put_out(rows: hf.Stream) -> None:
     by_window = hf.Changes("update", ("word", "window_start"))
     assert windows(rows).changes == APPEND
-    assert windows(rows, output="update").changes == by_window
-    assert windows(rows, output="retract").changes == hf.Changes("retract")
-    early = hf.trigger(early_rows=2)
-    assert windows(rows, trigger=early).changes == by_window
+    assert windows(rows, output_mode="update").changes == by_window
+    assert windows(rows, output_mode="retract").changes == hf.Changes("retract")
+    early = hf.emit(early_rows=2)
+    assert windows(rows, emit=early).changes == by_window
     late = rows.with_watermark("ts", "1 s", allowed_lateness="5 s")
     assert windows(late).changes == by_window
-    assert windows(late, trigger=hf.trigger(late=False)).changes == APPEND
-    everything = rows.window(hf.global_window(), output="update").aggregate(total=hf.sum("n"))
+    assert windows(late, emit=hf.emit(late=False)).changes == APPEND
+    everything = rows.window(hf.global_window(), output_mode="update").aggregate(total=hf.sum("n"))
     assert everything.changes == hf.Changes("update", ())
-    sessions = rows.key_by("word").window(hf.session("5 s"), output="update")
+    sessions = rows.key_by("word").window(hf.session("5 s"), output_mode="update")
     assert "other bounds" in why(sessions.aggregate(total=hf.sum("n")))
     applied = late.key_by("word").window(hf.tumbling("10 s")).apply(lambda t: t, "word string")
     assert "called again" in why(applied)
@@ -97,7 +97,7 @@ def test_steps_keep_the_key_under_whatever_name(rows: hf.Stream) -> None:
     assert updated.with_column("twice", F.col("total") * 2).changes == updated.changes
     # What is put beside a row leaves none out.
     assert updated.with_column("at", F.current_timestamp()).changes == updated.changes
-    ended = windows(rows, output="update").select("total", "window_end", "word")
+    ended = windows(rows, output_mode="update").select("total", "window_end", "word")
     assert ended.filter("window_end > '2026-01-01'").changes == hf.Changes(
         "update", ("word", "window_end")
     )
@@ -206,7 +206,7 @@ def test_folding_what_was_published_gives_the_current_results(
     streams: dict[str, hf.Rows] = {
         "counts": updated,
         "renamed": updated.select(F.col("size").alias("s"), "total", "word"),
-        "windows": windows(rows, output="update").named("windows"),
+        "windows": windows(rows, output_mode="update").named("windows"),
         "top": top(rows).named("top"),
         "first": rows.key_by("word").drop_duplicates().named("first"),
     }

@@ -61,7 +61,7 @@ def divide(process: Fails, ctx: Any) -> object:
 
 
 def aside(process: Fails, ctx: Any) -> None:
-    ctx.output("nowhere", ("a",))
+    ctx.side_output("nowhere", ("a",))
 
 
 def quoting(process: Fails, ctx: Any) -> None:

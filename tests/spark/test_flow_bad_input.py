@@ -351,14 +351,14 @@ def test_a_source_more_than_the_checkpoint_has(
     assert sorted((tmp_path / "ck").rglob("*")) == before, "a failed start changes nothing"
 
 
-@pytest.mark.parametrize("output", ["complete", "Append", None])
-def test_an_output_that_there_is_not(timed: hf.Stream, output: Any) -> None:
+@pytest.mark.parametrize("output_mode", ["complete", "Append", None])
+def test_an_output_mode_that_there_is_not(timed: hf.Stream, output_mode: Any) -> None:
     for refuse in (
-        lambda: timed.key_by("k").window(hf.tumbling("10 s"), output=output),
-        lambda: timed.window(hf.tumbling("10 s"), output=output),
-        lambda: timed.key_by("k").top(3, "v", output=output),
+        lambda: timed.key_by("k").window(hf.tumbling("10 s"), output_mode=output_mode),
+        lambda: timed.window(hf.tumbling("10 s"), output_mode=output_mode),
+        lambda: timed.key_by("k").top(3, "v", output_mode=output_mode),
     ):
-        with pytest.raises(hf.InputError, match="output can't be") as refused:
+        with pytest.raises(hf.InputError, match="output_mode can't be") as refused:
             refuse()
         assert '"retract"' in str(refused.value)
 

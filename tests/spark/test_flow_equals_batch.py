@@ -44,7 +44,7 @@ def pipeline(left: EpochSource, right: EpochSource) -> hf.Pipeline:
     results: dict[str, hf.ResultStream] = {
         "tumbling": tumbling.named("tumbling"),
         "sliding": rows.window(hf.sliding("6 s", "2 s")).aggregate(n=hf.count()).named("sliding"),
-        "updated": keyed.window(hf.tumbling("4 s"), output="retract")
+        "updated": keyed.window(hf.tumbling("4 s"), output_mode="retract")
         .aggregate(most=hf.max("v"))
         .named("updated"),
         "pairs": rows.join(others, "k", **near).named("pairs"),
@@ -55,7 +55,7 @@ def pipeline(left: EpochSource, right: EpochSource) -> hf.Pipeline:
     results["best"] = (
         results["tumbling"]
         .key_by("window_end")
-        .top(1, [("total", "desc"), "k"], until="window_end", output="append")
+        .top(1, [("total", "desc"), "k"], until="window_end", output_mode="append")
         .named("best")
     )
     return hf.pipeline(*(results[name].write_to(hf.sinks.memory(name)) for name in SINKS))

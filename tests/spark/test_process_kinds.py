@@ -55,7 +55,7 @@ class Tally(hf.Process):
         """Let rows through that have a limit."""
         self.counts.append(len(rows))
         self.notes.append((ctx.partition, len(rows)))
-        ctx.output("seen", (ctx.partition, len(self.notes.all())))
+        ctx.side_output("seen", (ctx.partition, len(self.notes.all())))
         for row in rows:
             if row.word in self.limits:
                 yield row.word, self.limits[row.word]

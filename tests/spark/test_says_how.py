@@ -21,7 +21,7 @@ from holdfast.windows import WindowedStream
 STREAM = hf.Stream(())
 KEYED = KeyedStream(STREAM, ("word",))
 GROUPED = STREAM.groupBy("word")
-WINDOWED = WindowedStream(STREAM, (), hf.tumbling("1 s"), hf.trigger(), "append")
+WINDOWED = WindowedStream(STREAM, (), hf.tumbling("1 s"), hf.emit(), "append")
 PIPELINE = hf.Pipeline(())
 EVERYONE: list[Any] = [STREAM, KEYED, GROUPED, WINDOWED, PIPELINE, ConnectedStream(KEYED, STREAM)]
 

@@ -81,7 +81,9 @@ def test_steps_keys_and_aggregates_have_the_settings_of_the_users_session(
     number = F.expr("cast(text AS long)")
     sums = rows.key_by(day).aggregate(n=hf.count(number), total=hf.sum(number), last=hf.max("ts"))
     seen = rows.with_column("nested", F.struct("ts")).key_by("ts").process(Seen())
-    windows = rows.with_watermark("local", "0 s").window(hf.tumbling("1 hour"), output="update")
+    windows = rows.with_watermark("local", "0 s").window(
+        hf.tumbling("1 hour"), output_mode="update"
+    )
     delivered: dict[int, Any] = {}
 
     def keep(df: DataFrame, epoch: int, maybe_repeated: bool) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
+from holdfast.choices import SortOrder
 from holdfast.operators.window.spec import WindowSpec
 from holdfast.spark.plans.base import Plan
 from holdfast.spark.plans.preaggregate import preaggregated
@@ -61,7 +62,9 @@ def test_first_rows_or_all(spark: SparkSession, timed: bool, n: int) -> None:
     rows = hf.stream(empty)
     if timed:
         rows = rows.with_watermark("ts", "1 s", allowed_lateness="3 s")
-    by: list[str | tuple[str, str]] = [("ts", "desc"), "v"] if timed else ["v", ("ts", "desc")]
+    by: list[str | tuple[str, SortOrder]] = (
+        [("ts", "desc"), "v"] if timed else ["v", ("ts", "desc")]
+    )
     plan = rows.key_by("k").top(n, by=by).plan()
     assert plan.may_preaggregate
     late, fewer = compare(spark, plan)
@@ -90,7 +93,7 @@ def test_rows_are_not_left_out_where_they_would_be_missed(spark: SparkSession) -
     empty = spark.readStream.format("rate").load().selectExpr("'' k", "value v", "timestamp ts")
     keyed = hf.stream(empty).with_watermark("ts", "1 s").key_by("k", "ts")
     by_value = keyed.top(1, by="v")
-    until = keyed.top(1, by=[("ts", "desc")], until="ts", output="append")
+    until = keyed.top(1, by=[("ts", "desc")], until="ts", output_mode="append")
     many = keyed.top(1000, by=[("ts", "desc")])
     assert not any(stream.plan().may_preaggregate for stream in (by_value, until, many))
 

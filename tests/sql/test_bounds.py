@@ -381,7 +381,7 @@ def test_rows_of_windows_behind_steps_are_numbered_once(streams: dict[str, hf.St
     origin = made_of(TOP.format("window_start", "kept"), streams).rows.branches[0].origin
     assert isinstance(origin, Output)
     assert isinstance(origin.of, TopStream)
-    assert (origin.of.output, origin.of.until) == ("append", "window_end")
+    assert (origin.of.output_mode, origin.of.until) == ("append", "window_end")
 
 
 def test_other_columns_are_grouped_as_ever(streams: dict[str, hf.Stream]) -> None:

@@ -450,7 +450,7 @@ def test_the_start_of_a_window_is_enough_to_number_its_rows(streams: dict[str, h
     )
     top = last_operator(statement, streams)
     assert isinstance(top, TopStream)
-    assert (top.output, top.until) == ("append", "window_end")
+    assert (top.output_mode, top.until) == ("append", "window_end")
 
 
 @pytest.mark.parametrize(("left", "right", "ours", "theirs", "bound"), [

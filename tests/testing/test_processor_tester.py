@@ -38,7 +38,7 @@ class Cart(hf.KeyedProcess):
             self.items[row.sku] = self.items.get(row.sku, 0) + 1
             self.prices.append(row.price)
             if row.price > self.rules.get("large", 100.0):
-                ctx.output("large", (key.user, row.price))
+                ctx.side_output("large", (key.user, row.price))
         ctx.metrics.add("rows", len(rows))
         ctx.timers.set(rows[-1].at + 30 * MINUTE)
         yield key.user, "total", self.total.value

@@ -12,6 +12,7 @@ from bench.kit.nexmark.task import CHAIN, PARTS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from holdfast.choices import SortOrder
     from holdfast.pipeline import Pipeline
     from holdfast.stream import Rows, Stream
 
@@ -79,8 +80,8 @@ def _most(counts: Rows) -> Rows:
 def _top(most: Rows) -> Rows:
     """The ten auctions of a window with most bids by one bidder."""
     keyed = most.key_by("window_end")
-    order: list[str | tuple[str, str]] = [("most", "desc"), "auction"]
-    return keyed.top(10, by=order, until="window_end", output="append").named("top")
+    order: list[str | tuple[str, SortOrder]] = [("most", "desc"), "auction"]
+    return keyed.top(10, by=order, until="window_end", output_mode="append").named("top")
 
 
 def _top_alone(frame: DataFrame) -> Rows:

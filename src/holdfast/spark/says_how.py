@@ -28,6 +28,14 @@ class SaysHow:
 
     _how: ClassVar[Mapping[str, str]] = {}
     """For each name of PySpark's what to say instead."""
+    _internal: ClassVar[tuple[str, ...]] = ()
+    """Names, beside a dataclass's fields, that are for other rooms: tab completion doesn't offer them."""
+
+    def __dir__(self) -> list[str]:
+        kinds = type(self).__mro__
+        hidden = {name for kind in kinds for name in vars(kind).get("_internal", ())}
+        hidden |= getattr(self, "__dataclass_fields__", {}).keys()
+        return [name for name in super().__dir__() if name not in hidden]
 
     if not TYPE_CHECKING:  # Type checkers should go on finding names that aren't there.
 
@@ -87,14 +95,17 @@ _BATCH = (
 ROWS = _joined(
     (
         _each(
-            "alias colRegex drop dropna fillna hint mapInArrow mapInPandas melt na replace selectExpr "
-            "to toDF toJSON unpivot withColumnRenamed withColumns withColumnsRenamed withMetadata "
+            "alias colRegex dropna fillna hint mapInArrow mapInPandas melt na replace "
+            "to toDF toJSON unpivot withMetadata "
             "coalesce repartition repartitionById repartitionByRange metadataColumn observe asTable",
             _STEP,
         ),
         {
-            "where": "filter(condition)",
+            "selectExpr": 'select_expr("a", "b + 1 AS c")',
             "withColumn": "with_column(name, column)",
+            "withColumns": "with_columns({name: column})",
+            "withColumnRenamed": "with_column_renamed(existing, new)",
+            "withColumnsRenamed": "with_columns_renamed({existing: new})",
             "withWatermark": 'with_watermark("ts", "10 minutes")',
             "groupby": 'groupBy("id") for a StatefulProcessor, key_by("id") for all else',
             "explain": "write_to(…).explain(): a whole pipeline can be explained",
@@ -172,10 +183,21 @@ KEYED = _joined(
         _each("dropDuplicates distinct", "drop_duplicates()"),
         {"dropDuplicatesWithinWatermark": "drop_duplicates(within_watermark=True)"},
         _each("limit orderBy sort", 'top(n, by=[("x", "desc")])'),
-        _each("select filter write_to with_column transform join union", _FIRST),
         _each(
-            "where withColumn", _FIRST.replace("its results have {}", "then filter or with_column")
+            "select select_expr filter where drop with_column with_columns with_column_renamed "
+            "with_columns_renamed write_to transform join union",
+            _FIRST,
         ),
+        {
+            theirs: _FIRST.replace("{}", ours)
+            for theirs, ours in {
+                "selectExpr": "select_expr",
+                "withColumn": "with_column",
+                "withColumns": "with_columns",
+                "withColumnRenamed": "with_column_renamed",
+                "withColumnsRenamed": "with_columns_renamed",
+            }.items()
+        },
         _each("with_watermark withWatermark", 'with_watermark("ts", "10 minutes") before key_by'),
         _each("write writeStream", _FIRST.replace("its results have {}", "then write_to(sink)")),
     )

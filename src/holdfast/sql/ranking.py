@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from holdfast.choices import SortOrder
 from holdfast.errors import InputError
 from holdfast.operators.window.spec import WINDOW_END
 from holdfast.sql.aggregates import Inputs
@@ -127,10 +128,12 @@ def bounded(
         rest.append(condition)
     used = _uses(select, rest, name)
     keyed = relation.stream.key_by(*rank.keys)
-    order = [(name, "desc" if down else "asc") for name, down in rank.order]
+    order: list[tuple[str, SortOrder]] = [
+        (name, "desc" if down else "asc") for name, down in rank.order
+    ]
     named = rank.name if used else None
     if rank.end is not None and relation.time is not None:
-        result = keyed.top(n, order, rank=named, until=rank.end, output="append")
+        result = keyed.top(n, order, rank=named, until=rank.end, output_mode="append")
     else:
         result = keyed.top(n, order, rank=named)
     names = [known for known in relation.names if used or known.column != rank.name]

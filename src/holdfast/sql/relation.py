@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from holdfast.changes import Kind
+from holdfast.choices import ChangeKind
 from holdfast.errors import InputError
 from holdfast.operators.window.spec import CHANGE, WindowSpec
 from holdfast.sql.bounds import Spread, Windows, timed, windows_of
@@ -68,7 +68,7 @@ class Relation:
 
     stream: Stream
     names: tuple[Known, ...]
-    changes: Kind = "append"
+    changes: ChangeKind = "append"
     windows: Windows | None = None
     cut: Cut | None = None
     rank: Rank | None = None
@@ -165,7 +165,7 @@ def must_append(relation: Relation, what: str) -> None:
         if relation.windows is not None:
             why = "windows that have several each"
             hint = (
-                "leave out allowed_lateness and early triggers, and output= of the windows: they have "
+                "leave out allowed_lateness, and emit= and output_mode= of the windows: they have "
                 "one result each then, which is final"
             )
         refuse(f"{what} of rows that change (the results of {why})", hint)
@@ -247,7 +247,7 @@ def table(name: str, rows: Rows) -> Relation:
     rows.rows.must_stream()
     stream = timed(rows.rows)
     known = tuple(Known(name, column, column) for column in stream.df.columns)
-    changes: Kind = "append"
+    changes: ChangeKind = "append"
     for branch in stream.branches:
         if isinstance(branch.origin, Output) and not branch.origin.name:
             found = changes_of(branch.origin.of)
@@ -260,6 +260,6 @@ def table(name: str, rows: Rows) -> Relation:
     return Relation(stream, known, changes, windows=windows_of(stream))
 
 
-def changes_of(result: ResultStream) -> Kind:
+def changes_of(result: ResultStream) -> ChangeKind:
     """What the rows of an operator's results say."""
     return result.puts_out.kind

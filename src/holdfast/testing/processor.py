@@ -13,6 +13,7 @@ import pyarrow as pa
 import xxhash
 
 from holdfast.checkpoint.entry import END_MS
+from holdfast.choices import TimeKind
 from holdfast.errors import InputError
 from holdfast.operators.base import Clock, Place, Update
 from holdfast.operators.event_time import LATE, EventTime
@@ -20,7 +21,6 @@ from holdfast.operators.input_rows import CONTROL, INITIAL, SOURCE, TAG
 from holdfast.operators.process.broadcast import BroadcastState
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.convert import MISFITS, fitting, to_python
-from holdfast.operators.process.declare import TimeKind
 from holdfast.operators.process.entry import entry_name
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram, from_ms, to_ms
 from holdfast.operators.process.operator import ProcessOperator

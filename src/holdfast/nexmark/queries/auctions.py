@@ -51,7 +51,7 @@ def _winning(name: str, auction: Stream, bid: Stream, *, ties: Sequence[str] = (
     open_bids = bids.named(f"{name}-bids").filter("dateTime <= expires")
     return (
         open_bids.key_by("auction", "expires")
-        .top(1, by=[("price", "desc"), "dateTime", *ties], until="expires", output="append")
+        .top(1, by=[("price", "desc"), "dateTime", *ties], until="expires", output_mode="append")
         .named(f"{name}-winning")
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
+from holdfast.choices import SortOrder
 from holdfast.stream import Rows, Stream
 
 __all__ = ["q18", "q19"]
@@ -23,7 +24,7 @@ def q18(person: Stream, auction: Stream, bid: Stream) -> Rows:
 def q19(person: Stream, auction: Stream, bid: Stream) -> Rows:
     """Top 10: of each auction the highest bids (of equal ones the earlier), with their rank."""
     del person, auction
-    order: list[str | tuple[str, str]] = [("price", "desc"), "dateTime", "bidder", *_TIES[1:]]
+    order: list[str | tuple[str, SortOrder]] = [("price", "desc"), "dateTime", "bidder", *_TIES[1:]]
     top = bid.key_by("auction").top(10, by=order, rank="rank_number").named("q19-top")
     rank = F.col("rank_number").cast("bigint").alias("rank_number")
     return top.select(*_BID, rank, "change")

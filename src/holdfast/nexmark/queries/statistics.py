@@ -39,7 +39,7 @@ def q17(person: Stream, auction: Stream, bid: Stream) -> Rows:
     aggregates = _bids()
     aggregates |= {"min_price": hf.min("price"), "max_price": hf.max("price")}
     aggregates |= {"avg_price": hf.avg("price"), "sum_price": hf.sum("price")}
-    days = bid.key_by("auction").window(_DAY, output="update").aggregate(**aggregates)
+    days = bid.key_by("auction").window(_DAY, output_mode="update").aggregate(**aggregates)
     return days.named("q17-days").select("auction", _day(), *aggregates)
 
 
@@ -66,14 +66,14 @@ def _statistics(name: str, bid: Stream, by: tuple[str, ...]) -> Rows:
     """
     bidders = _changes(name, bid, by, "bidder", count_bids=True)
     auctions = _changes(name, bid, by, "auction", count_bids=False)
-    days = bidders.union(auctions).key_by(*by, "day").window(_DAY, output="update")
+    days = bidders.union(auctions).key_by(*by, "day").window(_DAY, output_mode="update")
     sums = {column: hf.sum(column) for column in _names()}
     return days.aggregate(last=hf.max("last"), **sums).named(f"{name}-days")
 
 
 def _changes(name: str, bid: Stream, by: tuple[str, ...], who: str, *, count_bids: bool) -> Stream:
     """By how much each count of a day changes."""
-    counted = bid.key_by(*by, who).window(_DAY, output="retract")
+    counted = bid.key_by(*by, who).window(_DAY, output_mode="retract")
     each = counted.aggregate(last=hf.max("dateTime"), **_bids()).named(f"{name}-{who}s")
     change, nothing = F.col("change").cast("bigint"), F.lit(0).cast("bigint")
     columns = []

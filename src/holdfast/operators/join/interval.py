@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast.choices import JoinKind, check_choice
 from holdfast.errors import InputError
 from holdfast.operators.base import Clock, Place, Session, StateReader, Update
 from holdfast.operators.columns import Bits
@@ -23,9 +23,7 @@ from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import TableSchema
 
-__all__ = ["IntervalJoinOperator", "JoinKind"]
-
-JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+__all__ = ["IntervalJoinOperator"]
 
 # Bounds further apart than this would not fit a timestamp.
 _MOST_MS = 2**60 // 1000
@@ -84,11 +82,7 @@ class IntervalJoinOperator(JoinOperator):
         upper_ms: int,
     ) -> None:
         super().__init__(id, on, left, right, left_time=left_time, right_time=right_time)
-        if how not in get_args(JoinKind):
-            raise InputError(
-                f"there is no interval join {how!r}",
-                hint=f"use one of {', '.join(get_args(JoinKind))}",
-            )
+        check_choice("how", how, JoinKind)
         if lower_ms > upper_ms or max(abs(lower_ms), abs(upper_ms)) > _MOST_MS:
             raise InputError(
                 f"no row lies between {lower_ms} ms and {upper_ms} ms from another",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast.choices import VersionedKind, check_choice
 from holdfast.errors import InputError
 from holdfast.operators.base import Clock, Place, Session, StateReader, Update
 from holdfast.operators.columns import Bits
@@ -22,9 +22,7 @@ from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import TableSchema
 
-__all__ = ["VersionedJoinOperator", "VersionedKind"]
-
-VersionedKind = Literal["inner", "left"]
+__all__ = ["VersionedJoinOperator"]
 
 
 class VersionedJoinOperator(JoinOperator):
@@ -61,11 +59,7 @@ class VersionedJoinOperator(JoinOperator):
         deleted: str | None = None,
     ) -> None:
         super().__init__(id, on, left, right, left_time=left_time, right_time=right_time)
-        if how not in get_args(VersionedKind):
-            raise InputError(
-                f"there is no versioned join {how!r}",
-                hint=f"use one of {', '.join(get_args(VersionedKind))}",
-            )
+        check_choice("how", how, VersionedKind)
         if deleted is not None and dict(right).get(deleted) != pa.bool_():
             raise InputError(
                 f"the right side of the join has no boolean column {deleted!r}",

@@ -62,12 +62,16 @@ class KeyedBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What a batch process gives back: columns for each state it changed, and its output."""
+    """What a batch process gives back: columns for each state it changed, and the rows it puts out.
+
+    >>> BatchResult({"total": [7.0]}, rows={"user": ["ann"], "total": [7.0]}).state
+    {'total': [7.0]}
+    """
 
     state: Mapping[str, Any] | pa.Table
     """A column per state, a value per key (Arrow or NumPy); null clears. States left out stay."""
-    output: Mapping[str, Any] | pa.Table | None = None
-    """The columns put out, with any number of rows."""
+    rows: Mapping[str, Any] | pa.Table | None = None
+    """The rows put out, any number of them: a column for each that ``output`` declares."""
 
 
 class BatchProcess:
@@ -196,7 +200,7 @@ class BatchOperator(Operator):
         result = self._run(batch)
         try:
             changes, new = self._changes(result, batch, hashes, before, present, clock)
-            output = self._rows(result.output or {}, None)
+            output = self._rows(result.rows or {}, None)
         except ProcessingError as error:
             where = f"{type(self.process).__name__}.process, in epoch {clock.epoch}"
             raise ProcessingError(f"{where}: {error.message}", hint=error.hint) from error
@@ -211,7 +215,7 @@ class BatchOperator(Operator):
         if not isinstance(result, BatchResult):
             raise ProcessingError(
                 f"{name} returned {type(result).__name__} in epoch {batch.epoch}, not a BatchResult",
-                hint="return hf.BatchResult(state={…}, output={…})",
+                hint="return hf.BatchResult(state={…}, rows={…})",
             )
         return result
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.choices import TimeKind
 from holdfast.operators.base import Clock, StateReader
 from holdfast.operators.process.chunk import ChunkState, Cursor, typed
 from holdfast.operators.process.convert import to_python
-from holdfast.operators.process.declare import TimeKind, Ttl
+from holdfast.operators.process.declare import Ttl
 from holdfast.operators.process.entries import ListCell, MapCell
 from holdfast.operators.process.tables import ProcessTables
 from holdfast.state.columns import take_all

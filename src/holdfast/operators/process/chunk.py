@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.choices import TimeKind
 from holdfast.errors import ProcessingError
 from holdfast.operators.base import Clock, StateReader
 from holdfast.operators.process.convert import first_misfit, to_arrow
-from holdfast.operators.process.declare import TimeKind, Ttl
+from holdfast.operators.process.declare import Ttl
 from holdfast.state.hashing import Hashes
 from holdfast.state.text import python_rows
 from holdfast.types import type_words

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from holdfast.durations import parse_duration
+from holdfast.choices import MergeName, TimeKind, TtlOn, check_choice
+from holdfast.durations import Duration, parse_ms
 from holdfast.errors import InputError
 from holdfast.operators.process.convert import MISFITS, normalizer, to_arrow
 from holdfast.state.schema import check_key_type
@@ -31,8 +32,6 @@ __all__ = [
     "ValueState",
     "declared_states",
 ]
-
-TimeKind = Literal["processing", "event"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,9 @@ class ValueState(State):
         type: object,  # noqa: A002 - what it is
         *,
         default: Any = None,
-        ttl: str | float | None = None,
+        ttl: Duration | None = None,
         ttl_clock: TimeKind = "processing",
-        ttl_on: Literal["write", "read"] = "write",
+        ttl_on: TtlOn = "write",
     ) -> None:
         self.type = parse_type(type)
         self.default = _checked_default(self.type, default)
@@ -134,17 +133,17 @@ class ReducingState(State):
     def __init__(
         self,
         type: object,  # noqa: A002
-        merge: str | Callable[[Any, Any], Any] = "sum",
+        merge: MergeName | Callable[[Any, Any], Any] = "sum",
         *,
-        ttl: str | float | None = None,
+        ttl: Duration | None = None,
         ttl_clock: TimeKind = "processing",
-        ttl_on: Literal["write", "read"] = "write",
+        ttl_on: TtlOn = "write",
     ) -> None:
         self.type = parse_type(type)
-        if not callable(merge) and merge not in self._NAMED:
+        if not callable(merge) and (not isinstance(merge, str) or merge not in self._NAMED):
             raise InputError(
-                f"no merge is named {merge!r}",
-                hint='say "sum", "min", "max", or give a function of two values',
+                f"merge can't be {merge!r}",
+                hint='it is "sum", "min" or "max", or a function of two values',
             )
         self.merged_by = merge if isinstance(merge, str) else "function"
         self.merge = merge if callable(merge) else self._NAMED[merge]
@@ -198,9 +197,9 @@ class AggregatingState(State):
         create: Callable[[], Any],
         add: Callable[[Any, Any], Any],
         result: Callable[[Any], Any] = lambda accumulator: accumulator,
-        ttl: str | float | None = None,
+        ttl: Duration | None = None,
         ttl_clock: TimeKind = "processing",
-        ttl_on: Literal["write", "read"] = "write",
+        ttl_on: TtlOn = "write",
     ) -> None:
         self.type = parse_type(type)
         self.create, self.add_to, self.result_of = create, add, result
@@ -233,7 +232,7 @@ class ListState(State):
         self,
         type: object,  # noqa: A002
         *,
-        ttl: str | float | None = None,
+        ttl: Duration | None = None,
         ttl_clock: TimeKind = "processing",
     ) -> None:
         self.type = parse_type(type)
@@ -279,9 +278,9 @@ class MapState(State):
         key: object,
         value: object,
         *,
-        ttl: str | float | None = None,
+        ttl: Duration | None = None,
         ttl_clock: TimeKind = "processing",
-        ttl_on: Literal["write", "read"] = "write",
+        ttl_on: TtlOn = "write",
     ) -> None:
         self.key_type = _entry_type(parse_type(key))
         self.type = parse_type(value)
@@ -352,14 +351,12 @@ def _entry_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _ttl(ttl: str | float | None, clock: str, on: str) -> Ttl | None:
-    if clock not in ("processing", "event"):
-        raise InputError(f"ttl_clock can't be {clock!r}", hint='it is "processing" or "event"')
-    if on not in ("write", "read"):
-        raise InputError(f"ttl_on can't be {on!r}", hint='it is "write" or "read"')
+def _ttl(ttl: Duration | None, clock: str, on: str) -> Ttl | None:
+    check_choice("ttl_clock", clock, TimeKind)
+    check_choice("ttl_on", on, TtlOn)
     if ttl is None:
         return None
-    ms = round(parse_duration(ttl, "ttl") * 1000)
+    ms = parse_ms(ttl, "ttl")
     if ms <= 0:
         raise InputError(
             f"a ttl of {ttl!r} would forget every value at once",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from holdfast.errors import InputError, ProcessingError
+from holdfast.choices import TimeKind
+from holdfast.errors import InputError, ProcessingError, UnknownNameError
 from holdfast.operators.base import Clock, Place
 from holdfast.operators.process.bound import bind
 from holdfast.operators.process.broadcast import BroadcastState, bind_broadcast
 from holdfast.operators.process.cells import Cells
-from holdfast.operators.process.declare import State, TimeKind, declared_states
+from holdfast.operators.process.declare import State, declared_states
 from holdfast.operators.process.output import Collector, declared_output, key_words
 from holdfast.operators.process.program import (
     Chunk,
@@ -32,6 +33,7 @@ __all__ = [
     "KeyedProcess",
     "KeyedProgram",
     "Metrics",
+    "SideOutputs",
     "Timers",
     "from_ms",
     "to_ms",
@@ -138,8 +140,30 @@ class Timers:
         return cell
 
 
-class Context:
-    """What user code may know and do beside its state."""
+class SideOutputs:
+    """What puts rows out to the side outputs of a process."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if name == "output":
+                raise UnknownNameError(
+                    "ctx has no 'output'",
+                    hint="say ctx.side_output(name, row): a process has one output",
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class Context(SideOutputs):
+    """What user code may know and do beside its state: the ``ctx`` of a :class:`KeyedProcess`.
+
+    >>> class Reminder(KeyedProcess):
+    ...     output = "user string, asked_at timestamp"
+    ...
+    ...     def process(self, key, rows, ctx: Context):
+    ...         ctx.metrics.add("rows", len(rows))
+    ...         yield key.user, ctx.processing_time
+    """
 
     def __init__(self, clock: Clock, cells: Cells, sides: Mapping[str, Collector]) -> None:
         self.epoch = clock.epoch
@@ -154,7 +178,7 @@ class Context:
         self._sides = sides
         self._cursor = cells.cursor
 
-    def output(self, name: str, row: Any) -> None:
+    def side_output(self, name: str, row: Any) -> None:
         """Put a row out to a side output that the process declares in ``side_outputs``."""
         side = self._sides.get(name)
         if side is None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.choices import TimeKind
 from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.base import (
     Clock,
@@ -34,7 +35,6 @@ from holdfast.operators.input_rows import (
 )
 from holdfast.operators.process.broadcast import BroadcastCell, BroadcastState, broadcast_table
 from holdfast.operators.process.cells import Cells
-from holdfast.operators.process.declare import TimeKind
 from holdfast.operators.process.passes import Passes, WorkKeys
 from holdfast.operators.process.program import Chunk, DueTimer, Program, Result, Running
 from holdfast.operators.process.tables import ProcessTables

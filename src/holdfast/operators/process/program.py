@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from holdfast.choices import TimeKind
 from holdfast.errors import FencedError, HoldfastError, ProcessingError
 from holdfast.operators.base import Clock, Place
 from holdfast.operators.process.cells import Cells
-from holdfast.operators.process.declare import State, TimeKind
+from holdfast.operators.process.declare import State
 
 __all__ = ["Chunk", "DueTimer", "Program", "Result", "Running", "user_error"]
 

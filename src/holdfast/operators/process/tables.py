@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from holdfast.operators.process.declare import ListState, MapState, State, TimeKind
+from holdfast.choices import TimeKind
+from holdfast.operators.process.declare import ListState, MapState, State
 from holdfast.state.schema import Column, TableSchema
 
 __all__ = ["KINDS_OF_TIME", "MAP_KEY", "SEQUENCE", "VALUE", "ProcessTables"]

@@ -32,7 +32,7 @@ from holdfast.operators.process.broadcast import (
 )
 from holdfast.operators.process.convert import fitting, to_arrow, to_python
 from holdfast.operators.process.declare import State, declared_states
-from holdfast.operators.process.keyed import Metrics, from_ms, watermark_of
+from holdfast.operators.process.keyed import Metrics, SideOutputs, from_ms, watermark_of
 from holdfast.operators.process.output import Collector, declared_output
 from holdfast.operators.process.program import user_error
 from holdfast.operators.process.rows import to_rows
@@ -90,8 +90,15 @@ class UnionList(OperatorList):
         self._unbound()
 
 
-class PartitionContext:
-    """What a :class:`Process` may know and do beside its state."""
+class PartitionContext(SideOutputs):
+    """What a :class:`Process` may know and do beside its state: its ``ctx``.
+
+    >>> class Tagged(Process):
+    ...     output = "text string, partition long"
+    ...
+    ...     def process(self, rows, ctx: PartitionContext):
+    ...         yield from ((row.text, ctx.partition) for row in rows)
+    """
 
     def __init__(self, clock: Clock, place: Place, sides: Mapping[str, Collector]) -> None:
         self.epoch = clock.epoch
@@ -104,7 +111,7 @@ class PartitionContext:
         self.metrics = Metrics()
         self._sides = sides
 
-    def output(self, name: str, row: Any) -> None:
+    def side_output(self, name: str, row: Any) -> None:
         """Put a row out to a side output that the process declares in ``side_outputs``."""
         if name not in self._sides:
             raise InputError(f"there is no side output {name!r}", hint="declare it in side_outputs")

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from holdfast.choices import OutputMode
 from holdfast.errors import InputError
 from holdfast.operators.aggregates.buffers import Buffers, Overflow
 from holdfast.operators.aggregates.kinds import AggregateSpec
@@ -25,9 +26,8 @@ from holdfast.operators.window.spec import (
     TIME,
     WINDOW_END,
     WINDOW_START,
-    Output,
+    Emit,
     SessionGap,
-    Trigger,
 )
 from holdfast.state.columns import take, take_all
 from holdfast.state.keys import SortedRows
@@ -46,7 +46,7 @@ class SessionOperator(Operator):
     an event time are in no session.
 
     ``append`` puts a session out when it closes. If rows then change it while lateness lasts, it is
-    put out again: at once if it is still closed (unless ``trigger.late`` is off), else when it
+    put out again: at once if it is still closed (unless ``emit.late`` is off), else when it
     closes. ``update`` puts out every session that rows have changed, at once. A session that begins
     earlier than before, or that swallowed another, is a new row: those put out before for its parts
     stay with the reader, who can tell by their bounds, which lie within the new ones'. ``retract``
@@ -73,17 +73,17 @@ class SessionOperator(Operator):
         aggregates: Sequence[AggregateSpec],
         *,
         time_type: pa.DataType,
-        trigger: Trigger = Trigger(),  # noqa: B008 - a frozen value
-        output: Output = "append",
+        emit: Emit = Emit(),  # noqa: B008 - a frozen value
+        output_mode: OutputMode = "append",
         lateness_ms: int = 0,
     ) -> None:
-        _check(trigger, output, lateness_ms)
+        _check(emit, output_mode, lateness_ms)
         self.id = id
         self.aggregates = tuple(aggregates)
         self.gap_ms = SessionGap(gap_ms).gap_ms
         self.time_type = time_type
-        self.trigger = trigger
-        self.output = output
+        self.emit = emit
+        self.output_mode = output_mode
         self.lateness_ms = lateness_ms
         self._keys = tuple(keys)
         self._state_keys = tuple(same_key_for_all(keys))
@@ -117,7 +117,7 @@ class SessionOperator(Operator):
         """Keys, bounds of the session, results, and for ``retract`` the change."""
         fields = [*self._keys, (WINDOW_START, self.time_type), (WINDOW_END, self.time_type)]
         fields += self._buffers.results
-        if self.output == "retract":
+        if self.output_mode == "retract":
             fields.append((CHANGE, pa.int8()))
         return pa.schema(fields)
 
@@ -127,10 +127,10 @@ class SessionOperator(Operator):
         return len(self._state_keys)
 
     def describe(self) -> str:
-        """Keys, gap, output and aggregates in words; equal words mean equal state."""
-        # Output too: what may be taken back, and when to look at a key, hang on it.
+        """Keys, gap, output mode and aggregates in words; equal words mean equal state."""
+        # The output mode too: what may be taken back, and when to look at a key, hang on it.
         keys = ", ".join(f"{name}: {kind}" for name, kind in self._keys)
-        lines = [f"sessions by {keys}", f"gap {self.gap_ms} ms, output {self.output}"]
+        lines = [f"sessions by {keys}", f"gap {self.gap_ms} ms, output {self.output_mode}"]
         return "\n".join([*lines, *map(str, self.aggregates)])
 
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
@@ -188,8 +188,8 @@ class SessionOperator(Operator):
             len(self._keys),
             self.gap_ms,
             self.lateness_ms,
-            self.output,
-            self.trigger.late,
+            self.output_mode,
+            self.emit.late,
         )
         parts = (self._table, self._hints, self._buffers, self.output_schema)
         return SessionWork(shape, *parts, state, clock)
@@ -215,15 +215,15 @@ def _with_time(rows: pa.Table) -> pa.Table:
     return rows.filter(known[0]).filter(known[1].filter(known[0]))
 
 
-def _check(trigger: Trigger, output: Output, lateness_ms: int) -> None:
-    if trigger.is_early:
+def _check(emit: Emit, output_mode: OutputMode, lateness_ms: int) -> None:
+    if emit.is_early:
         raise InputError(
-            "sessions can't have an early trigger: a session may yet become part of another",
-            hint='use output "update" or "retract" to see sessions before they close',
+            "sessions can't have early results: a session may yet become part of another",
+            hint='say output_mode="update" or "retract" to see sessions before they close',
         )
-    if output == "retract" and lateness_ms and not trigger.late:
+    if output_mode == "retract" and lateness_ms and not emit.late:
         raise InputError(
-            'output "retract" takes back and puts out every change, late ones too',
+            'output mode "retract" takes back and puts out every change, late ones too',
             hint="leave late firings on, or allow no lateness",
         )
     if lateness_ms < 0:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from holdfast.choices import OutputMode
 from holdfast.operators.aggregates.buffers import Buffers
 from holdfast.operators.base import Clock, Session, StateReader, Update
 from holdfast.operators.columns import Bits, column
@@ -29,7 +30,7 @@ from holdfast.operators.piece_keys import (
 )
 from holdfast.operators.session.same import same_values
 from holdfast.operators.spans import Merged, merge_spans
-from holdfast.operators.window.spec import PANE, TIME, WINDOW_END, WINDOW_START, Output
+from holdfast.operators.window.spec import PANE, TIME, WINDOW_END, WINDOW_START
 from holdfast.state.columns import Indices, concat, take_all
 from holdfast.state.hashing import HashRange, entry_hashes
 from holdfast.state.keys import SortedRows, sort_rows
@@ -49,7 +50,7 @@ class Shape:
     """How many of the keys are in the output: all, or none."""
     gap_ms: int
     lateness_ms: int
-    output: Output
+    output_mode: OutputMode
     fires_late: bool
 
 
@@ -159,7 +160,7 @@ class SessionWork(Session):
         """Which sessions are put out."""
         shape = self._shape
         in_time = sessions.touched & (shape.fires_late | (sessions.closes_ms > self._late))
-        if shape.output != "append":
+        if shape.output_mode != "append":
             return in_time
         # What was open in the epoch before has not been put out yet.
         waiting = sessions.known & (sessions.latest_ms > self._before)
@@ -222,7 +223,7 @@ class SessionWork(Session):
         """A hint for sessions that are new, that opened again, or whose key was looked at."""
         at = sessions.closes_ms + self._shape.lateness_ms
         wanted = members.due[sessions.owners] | ~sessions.known
-        if self._shape.output == "append":
+        if self._shape.output_mode == "append":
             is_open = sessions.closes_ms > self._now
             wanted |= is_open & (sessions.latest_ms <= self._now)
             at = np.where(is_open, sessions.closes_ms, at)
@@ -243,7 +244,7 @@ class SessionWork(Session):
         starts, ends = sessions.starts[places], sessions.ends[places]
         buffers = take_all(merged, fired, ascending=True)
         fresh = self._finished(members, owners, starts, ends, buffers)
-        if self._shape.output != "retract":
+        if self._shape.output_mode != "retract":
             return pa.Table.from_arrays(fresh, schema=self._output)
         old = _in_state(members, sessions)
         session = _session_of(sessions, len(members.owners))[old]

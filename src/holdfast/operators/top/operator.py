@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.choices import TopOutputMode
 from holdfast.errors import InputError
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, StateReader
 from holdfast.operators.columns import column
@@ -36,7 +36,7 @@ class TopOperator(Operator):
     ``order`` names columns, each with whether it is descending. Nulls count as less than any value,
     as in Spark; of rows that are equal in all these columns the one that came first stays.
 
-    With the output ``retract`` a row goes out with ``change`` 1 when it comes into the top n and with
+    With the output mode ``retract`` a row goes out with ``change`` 1 when it comes into the top n and with
     -1 when it leaves; with a column ``rank`` also when it moves. With ``append`` the top n of a key go
     out once, when the watermark has reached the key's column ``expires`` (and the lateness that is
     allowed). In both the key's state is freed then, and rows of the key come too late; a key whose
@@ -61,7 +61,7 @@ class TopOperator(Operator):
         order: Sequence[tuple[str, bool]],
         *,
         event_time: EventTime | None = None,
-        output: Literal["append", "retract"] = "retract",
+        output_mode: TopOutputMode = "retract",
         expires: str | None = None,
         rank: str | None = None,
     ) -> None:
@@ -70,12 +70,12 @@ class TopOperator(Operator):
         self.n = n
         self.order = tuple(order)
         self.event_time = event_time
-        self.output = output
+        self.output_mode = output_mode
         self.expires = expires
         self.rank = rank
         self.keys = tuple(keys)
         self._check()
-        self.appends = output == "append"
+        self.appends = output_mode == "append"
         self.needs_ticks = self.deletes = self.appends
         # What is equal within a key can't order its rows.
         known = {name for name, _ in keys}
@@ -101,7 +101,7 @@ class TopOperator(Operator):
                 )
         for name, _ in self.order:
             _check_order(name, kinds[name])
-        added = [CHANGE] if self.output == "retract" else []
+        added = [CHANGE] if self.output_mode == "retract" else []
         added += [] if self.rank is None else [self.rank]
         for column_name in added:
             if column_name in kinds or added.count(column_name) > 1:
@@ -115,16 +115,16 @@ class TopOperator(Operator):
                 f"top: {self.expires!r} is not a timestamp column of the key",
                 hint="let state expire by a time that is part of the key, such as a window's end",
             )
-        if self.output not in ("append", "retract"):
+        if self.output_mode not in ("append", "retract"):
             raise InputError(
-                f"top: output {self.output!r} is not offered: rows that leave would stay in place",
-                hint='use output="retract", or "append" with a key that expires',
+                f"top: output mode {self.output_mode!r} is not offered: rows that leave would stay in place",
+                hint='use output_mode="retract", or "append" with a key that expires',
             )
-        if self.output == "append" and (self.expires is None or self.event_time is None):
+        if self.output_mode == "append" and (self.expires is None or self.event_time is None):
             raise InputError(
-                'top: output "append" has to know when a key is complete',
+                'top: output mode "append" has to know when a key is complete',
                 hint="give the stream a watermark and say until= with a key column that has a time, such "
-                'as "window_end"; or use output="retract"',
+                'as "window_end"; or use output_mode="retract"',
             )
 
     @property
@@ -161,7 +161,7 @@ class TopOperator(Operator):
         """Keys, order and when keys go; equal words mean equal state."""
         keys = ", ".join(f"{name}: {kind}" for name, kind in self.keys)
         order = ", ".join(f"{name} {'de' if down else 'a'}scending" for name, down in self.order)
-        words = [f"top {self.n} by {keys}", f"order: {order}", f"output: {self.output}"]
+        words = [f"top {self.n} by {keys}", f"order: {order}", f"output: {self.output_mode}"]
         if self.expires is not None:
             words.append(f"until {self.lateness_ms} ms after {self.expires}")
         return "\n".join(words)

@@ -22,7 +22,7 @@ EXPIRES = "_holdfast_expires"
 
 @dataclass(frozen=True, slots=True)
 class TopTables:
-    """The rows under their keys, and for output at the end of keys the hints when to look at them."""
+    """The rows under their keys, and for results at the end of keys the hints when to look at them."""
 
     rows: TableSchema
     ends: TableSchema | None

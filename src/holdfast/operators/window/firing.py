@@ -8,10 +8,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.choices import OutputMode
 from holdfast.operators.base import Clock
 from holdfast.operators.columns import Bits
 from holdfast.operators.window.panes import FixedWindow
-from holdfast.operators.window.spec import GlobalWindow, Output, Trigger
+from holdfast.operators.window.spec import Emit, GlobalWindow
 from holdfast.operators.window.windows import Windows
 
 __all__ = ["Firing", "Rules"]
@@ -24,25 +25,26 @@ _MICROS = 1000
 class Rules:
     """When windows of an operator fire and go.
 
-    >>> from holdfast.operators.window.spec import Tumbling
-    >>> Rules(Tumbling(1000), Trigger(), "update").every_change
-    True
+        >>> from holdfast.choices import OutputMode
+    from holdfast.operators.window.spec import Tumbling
+        >>> Rules(Tumbling(1000), Emit(), "update").every_change
+        True
     """
 
     window: FixedWindow
-    trigger: Trigger
-    output: Output
+    emit: Emit
+    output_mode: OutputMode
     lateness_ms: int = 0
 
     @property
     def every_change(self) -> bool:
         """Whether a window fires in every epoch that changes it."""
-        return self.output != "append" and not self.trigger.is_early
+        return self.output_mode != "append" and not self.emit.is_early
 
     @property
     def closing_matters(self) -> bool:
         """Whether something hangs on a window's having closed, as long as it is there."""
-        return not self.every_change or not self.trigger.late
+        return not self.every_change or not self.emit.late
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,11 @@ class Firing:
     @cached_property
     def fires(self) -> Bits:
         """Who puts out a result."""
-        touched, trigger = self.windows.touched, self.rules.trigger
+        touched, emit = self.windows.touched, self.rules.emit
         if self.rules.every_change:
-            return touched if trigger.late else touched & ~self.was_closed
+            return touched if emit.late else touched & ~self.was_closed
         fires = (self.closed & ~self.was_closed) | self._early
-        return fires | (touched & self.was_closed) if trigger.late else fires
+        return fires | (touched & self.was_closed) if emit.late else fires
 
     @cached_property
     def waiting(self) -> Indices:
@@ -136,16 +138,16 @@ class Firing:
 
     @property
     def _next_early_ms(self) -> int:
-        return self.clock.processing_time_ms + (self.rules.trigger.early_every_ms or 0)
+        return self.clock.processing_time_ms + (self.rules.emit.early_every_ms or 0)
 
     @property
     def _early(self) -> Bits:
         """Who fires before it closes. What has no new rows has nothing new to say."""
-        trigger = self.rules.trigger
+        emit = self.rules.emit
         early = np.zeros(self.windows.count, np.bool_)
-        if trigger.early_rows is not None:
-            early |= self.waiting >= trigger.early_rows
-        if trigger.early_every_ms is not None:
+        if emit.early_rows is not None:
+            early |= self.waiting >= emit.early_rows
+        if emit.early_every_ms is not None:
             early |= (self.waiting > 0) & (self.early_ms <= self.clock.processing_time_ms)
         return early & ~self.closed
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.choices import OutputMode
 from holdfast.errors import InputError
 from holdfast.operators.aggregates.buffers import Buffers, Overflow, rows_of
 from holdfast.operators.aggregates.kinds import AggregateSpec
@@ -36,10 +37,9 @@ from holdfast.operators.window.spec import (
     TIME,
     WINDOW_END,
     WINDOW_START,
+    Emit,
     GlobalWindow,
-    Output,
     SessionGap,
-    Trigger,
     WindowSpec,
 )
 from holdfast.operators.window.tables import WindowTables
@@ -58,10 +58,10 @@ _MAIN = "main"
 class WindowOperator(Operator):
     """Folds buffer rows into one state row per key and window.
 
-    Output ``append`` puts a window's result out when the watermark reaches its end, and again in
-    every epoch that brings late rows while lateness lasts; a trigger adds early results. ``update``
+    Output mode ``append`` puts a window's result out when the watermark reaches its end, and again in
+    every epoch that brings late rows while lateness lasts; ``emit`` adds early results. ``update``
     puts the new result out in every epoch that changes it. ``retract`` does the same (or, with an
-    early trigger, when that fires), with the row put out before taken back by ``change`` -1.
+    ``emit``, when that says so), with the row put out before taken back by ``change`` -1.
 
     A window that has got no rows since it last fired doesn't fire early by time; if rows come after
     that time, it fires in their epoch.
@@ -87,11 +87,11 @@ class WindowOperator(Operator):
         aggregates: Sequence[AggregateSpec],
         *,
         time_type: pa.DataType,
-        trigger: Trigger = Trigger(),  # noqa: B008 - frozen
-        output: Output = "append",
+        emit: Emit = Emit(),  # noqa: B008 - frozen
+        output_mode: OutputMode = "append",
         lateness_ms: int = 0,
     ) -> None:
-        fixed = _checked(window, trigger, output, lateness_ms)
+        fixed = _checked(window, emit, output_mode, lateness_ms)
         if not (pa.types.is_timestamp(time_type) and time_type.unit == "us"):
             raise InputError(
                 f"windows can't have bounds of type {time_type}",
@@ -102,7 +102,7 @@ class WindowOperator(Operator):
         self.window: FixedWindow = fixed
         self.aggregates = tuple(aggregates)
         self.time_type = time_type
-        self.rules = Rules(fixed, trigger, output, lateness_ms if ends else 0)
+        self.rules = Rules(fixed, emit, output_mode, lateness_ms if ends else 0)
         self.buffers = Buffers(aggregates)
         self.window_tables = WindowTables(
             id,
@@ -110,11 +110,11 @@ class WindowOperator(Operator):
             self.buffers,
             ends_by_time=ends,
             closed=self.rules.lateness_ms > 0 and self.rules.closing_matters,
-            waiting=trigger.is_early,
-            early=trigger.early_every_ms is not None,
-            fired=output == "retract" and trigger.is_early,
+            waiting=emit.is_early,
+            early=emit.early_every_ms is not None,
+            fired=output_mode == "retract" and emit.is_early,
         )
-        self.needs_ticks = ends or trigger.early_every_ms is not None
+        self.needs_ticks = ends or emit.early_every_ms is not None
         self._check_names()
 
     @property
@@ -130,7 +130,7 @@ class WindowOperator(Operator):
 
     @cached_property
     def kept_schema(self) -> pa.Schema:
-        """Hash, keys, window, count (if a trigger needs it) and buffers."""
+        """Hash, keys, window, count (if ``emit`` needs it) and buffers."""
         counted = [(COUNT, pa.int64())] if self.window_tables.waiting else []
         return self._arriving([(WINDOW_START, pa.int64()), *counted])
 
@@ -141,7 +141,7 @@ class WindowOperator(Operator):
         if not isinstance(self.window, GlobalWindow):
             fields += [(WINDOW_START, self.time_type), (WINDOW_END, self.time_type)]
         fields += self.buffers.results
-        if self.rules.output == "retract":
+        if self.rules.output_mode == "retract":
             fields.append((CHANGE, pa.int8()))
         return pa.schema(fields)
 
@@ -150,9 +150,11 @@ class WindowOperator(Operator):
         rules = self.rules
         keys = ", ".join(f"{name}: {kind}" for name, kind in self.window_tables.keys)
         first = (
-            f"{rules.output} {self.window} by {keys}" if keys else f"{rules.output} {self.window}"
+            f"{rules.output_mode} {self.window} by {keys}"
+            if keys
+            else f"{rules.output_mode} {self.window}"
         )
-        second = f"lateness {rules.lateness_ms} ms, trigger: {rules.trigger}"
+        second = f"lateness {rules.lateness_ms} ms, trigger: {rules.emit}"
         return "\n".join([first, second, *map(str, self.aggregates)])
 
     def receive(self, rows: pa.Table, clock: Clock) -> Received:
@@ -281,20 +283,22 @@ def _names(hints: pa.Table, schema: TableSchema) -> pa.Table:
     return pa.Table.from_arrays(arrays, names=[HASH, *schema.key_names])
 
 
-def _checked(window: WindowSpec, trigger: Trigger, output: Output, lateness_ms: int) -> FixedWindow:
-    """The window, if it goes with trigger, output and lateness."""
+def _checked(
+    window: WindowSpec, emit: Emit, output_mode: OutputMode, lateness_ms: int
+) -> FixedWindow:
+    """The window, if it goes with emit, output mode and lateness."""
     if isinstance(window, SessionGap):
         raise InputError("sessions are no windows of fixed bounds", hint="use SessionOperator")
     if lateness_ms < 0:
         raise InputError(f"the lateness is {lateness_ms} ms", hint="give 0 or more")
-    if output == "update" and trigger.is_early:
+    if output_mode == "update" and emit.is_early:
         raise InputError(
-            "output 'update' puts every change out at once: an early trigger adds nothing",
-            hint="leave the trigger out, or use output 'append' or 'retract'",
+            "output mode 'update' puts every change out at once: early results add nothing",
+            hint='leave emit= out, or say output_mode="append" or "retract"',
         )
-    if isinstance(window, GlobalWindow) and output == "append" and not trigger.is_early:
+    if isinstance(window, GlobalWindow) and output_mode == "append" and not emit.is_early:
         raise InputError(
             "a global window never closes, so nothing would ever be put out",
-            hint="give an early trigger, or use output 'update' or 'retract'",
+            hint='say emit=hf.emit(early_rows=1000), or output_mode="update" or "retract"',
         )
     return window

@@ -28,7 +28,7 @@ def put_out(firing: Firing, schema: pa.Schema) -> pa.Table:
     if len(fired) < windows.count:
         buffers = take_all(buffers, fired, ascending=True)
     results = _finish(firing, fired, buffers)
-    if firing.rules.output != "retract":
+    if firing.rules.output_mode != "retract":
         return pa.Table.from_arrays([*_names(firing, fired, schema), *results], schema=schema)
     earlier, taken_back = _earlier(firing, fired)
     # Only what differs from what was put out before is put out.

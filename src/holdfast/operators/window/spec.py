@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Literal
 
 from holdfast.errors import InputError
 
@@ -15,11 +14,10 @@ __all__ = [
     "TIME",
     "WINDOW_END",
     "WINDOW_START",
+    "Emit",
     "GlobalWindow",
-    "Output",
     "SessionGap",
     "Sliding",
-    "Trigger",
     "Tumbling",
     "WindowSpec",
 ]
@@ -35,11 +33,7 @@ WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 """The result column with the first time behind a window."""
 CHANGE = "change"
-"""The last result column of output ``retract``: -1 takes a row back, +1 puts one out."""
-
-Output = Literal["append", "update", "retract"]
-"""``append``: a result when its window closes. ``update``: the new result of every window that
-changed. ``retract``: the same, with the result put out before taken back."""
+"""The last result column of the output mode ``retract``: -1 takes a row back, +1 puts one out."""
 
 
 def _check_positive(what: str, value_ms: int) -> None:
@@ -128,7 +122,7 @@ class SessionGap:
 
 @dataclass(frozen=True, slots=True)
 class GlobalWindow:
-    """One window for all time, which never closes: its trigger says when results go out.
+    """One window for all time, which never closes: ``emit`` says when results go out.
 
     >>> print(GlobalWindow())
     one window for all time
@@ -142,12 +136,12 @@ WindowSpec = Tumbling | Sliding | SessionGap | GlobalWindow
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class Emit:
     """When a window's result goes out, besides when the watermark closes it.
 
-    >>> Trigger(early_rows=1000).is_early, Trigger(late=False).is_early
+    >>> Emit(early_rows=1000).is_early, Emit(late=False).is_early
     (True, False)
-    >>> print(Trigger(early_rows=1000))
+    >>> print(Emit(early_rows=1000))
     every 1000 rows, late rows too
     """
 
@@ -161,10 +155,10 @@ class Trigger:
     def __post_init__(self) -> None:
         if self.early_rows is not None and self.early_rows <= 0:
             raise InputError(
-                f"a trigger fires every {self.early_rows} rows", hint="give at least one row"
+                f"early results every {self.early_rows} rows can't be", hint="give at least one row"
             )
         if self.early_every_ms is not None:
-            _check_positive("the interval of a trigger", self.early_every_ms)
+            _check_positive("the interval of early results", self.early_every_ms)
 
     def __str__(self) -> str:
         words = [] if self.early_rows is None else [f"every {self.early_rows} rows"]

@@ -17,9 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql import types as T  # noqa: N812
 
 from holdfast.checkpoint.entry import EpochRecord
+from holdfast.choices import TimeKind
 from holdfast.errors import InputError
 from holdfast.operators.process.batch import BatchOperator
-from holdfast.operators.process.declare import ListState, MapState, State, TimeKind
+from holdfast.operators.process.declare import ListState, MapState, State
 from holdfast.operators.process.operator import ProcessOperator
 from holdfast.operators.process.tables import ProcessTables
 from holdfast.spark.adopt.keys import hash_and_keys, unpacked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from holdfast.operators.process.declare import TimeKind
+from holdfast.choices import TimeKind
 from holdfast.spark.adopt.old_query import StatefulOperator
 
 __all__ = ["Variable", "timers_of", "variables_of"]

@@ -9,11 +9,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
+from holdfast.choices import TimeKind
 from holdfast.errors import InputError
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.input_rows import CONTROL, INITIAL, Fields
 from holdfast.operators.process.batch import BatchOperator, BatchProcess
-from holdfast.operators.process.declare import TimeKind, declared_states
+from holdfast.operators.process.declare import declared_states
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
 from holdfast.operators.process.operator import ProcessOperator
 from holdfast.operators.process.unkeyed import PartitionOperator, Process

@@ -123,7 +123,7 @@ def plan_top(id: str, stream: TopStream) -> TopPlan:  # noqa: A002 - the operato
         stream.n,
         stream.order,
         event_time=event_times(source, None).get("main"),
-        output=stream.output,
+        output_mode=stream.output_mode,
         expires=stream.until,
         rank=stream.rank,
     )

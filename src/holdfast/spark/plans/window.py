@@ -88,10 +88,10 @@ def plan_window_function(
             "a window function is called when a window closes, and this one never does",
             hint="use hf.tumbling(...), hf.sliding(...) or hf.session(...)",
         )
-    if windows.output != "append" or windows.trigger.is_early:
+    if windows.output_mode != "append" or windows.emit.is_early:
         raise InputError(
             "a window function is called once, when its window closes",
-            hint="leave out output= and early triggers, or use aggregate(...)",
+            hint="leave out output_mode= and early results, or use aggregate(...)",
         )
     send_along(function)
     keys = resolve_keys(source.df, windows.keys)
@@ -119,8 +119,8 @@ def _operator(id: str, windows: WindowedStream, lifted: Lifted) -> WindowOperato
             windows.window.gap_ms,
             lifted.specs,
             time_type=_time_type(source),
-            trigger=windows.trigger,
-            output=windows.output,
+            emit=windows.emit,
+            output_mode=windows.output_mode,
             lateness_ms=source.lateness_ms,
         )
     return WindowOperator(
@@ -129,8 +129,8 @@ def _operator(id: str, windows: WindowedStream, lifted: Lifted) -> WindowOperato
         windows.window,
         lifted.specs,
         time_type=_time_type(source),
-        trigger=windows.trigger,
-        output=windows.output,
+        emit=windows.emit,
+        output_mode=windows.output_mode,
         lateness_ms=source.lateness_ms,
     )
 

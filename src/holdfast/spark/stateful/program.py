@@ -22,9 +22,10 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
+from holdfast.choices import TimeKind
 from holdfast.operators.base import Clock, Place
 from holdfast.operators.process.cells import Cells
-from holdfast.operators.process.declare import State, TimeKind
+from holdfast.operators.process.declare import State
 from holdfast.operators.process.program import (
     Chunk,
     DueTimer,
