@@ -46,7 +46,13 @@ ColumnLike = object
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregate:
-    """What to compute, not yet tied to an input. Made by the functions of this module."""
+    """What to compute, not yet tied to an input. Made by :func:`count`, :func:`sum` and the like.
+
+    >>> import holdfast as hf
+    >>> spent: hf.Aggregate = hf.sum("amount")
+    >>> spent.kind
+    'sum'
+    """
 
     kind: str
     columns: tuple[ColumnLike, ...] = ()

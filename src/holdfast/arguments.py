@@ -64,7 +64,7 @@ def once_called(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     >>> @once_called(output="output_mode")
     ... def window(output_mode="append"):
     ...     return output_mode
-    >>> window(output_mode="update")
+    >>> window(output="update")
     Traceback (most recent call last):
     holdfast.errors.InputError: window() has no argument 'output'. What to do: it is called output_mode
     """
@@ -74,7 +74,7 @@ def once_called(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             for name in names.keys() & kwargs.keys():
                 raise InputError(
-                    f"{function.__name__}() has no argument {name!r}",
+                    f"{function.__qualname__.removesuffix('.__init__')}() has no argument {name!r}",
                     hint=f"it is called {names[name]}",
                 )
             return function(*args, **kwargs)

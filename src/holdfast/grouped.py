@@ -25,7 +25,13 @@ __all__ = ["GroupedStream", "TransformedStream"]
 
 @dataclass(frozen=True, eq=False)
 class GroupedStream(SaysHow):
-    """Rows grouped by columns."""
+    """Rows grouped by columns, for a ``StatefulProcessor``: what ``groupBy`` returns.
+
+    >>> import holdfast as hf
+    >>> def moved(readings: hf.Stream, processor: object) -> hf.TransformedStream:
+    ...     grouped: hf.GroupedStream = readings.groupBy("sensor")
+    ...     return grouped.transformWithState(processor, "sensor string", "Update", "None")
+    """
 
     _how = GROUPED
     source: Stream
@@ -44,6 +50,27 @@ class GroupedStream(SaysHow):
 
         On a streaming DataFrame this gives a :class:`TransformedStream`, on a batch DataFrame a
         DataFrame.
+
+        >>> import holdfast as hf
+        >>> from pyspark.sql import Row
+        >>> from pyspark.sql.streaming import StatefulProcessor
+        >>> class Count(StatefulProcessor):
+        ...     def init(self, handle):
+        ...         self.n = handle.getValueState("n", "n long")
+        ...
+        ...     def handleInputRows(self, key, rows, timerValues):
+        ...         n = sum(1 for _ in rows) + (self.n.get()[0] if self.n.exists() else 0)
+        ...         self.n.update((n,))
+        ...         yield Row(value=key[0], n=n)
+        ...
+        ...     def close(self):
+        ...         pass
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> counts = ticks.groupBy("value").transformWithState(
+        ...     Count(), "value long, n long", outputMode="Update", timeMode="None"
+        ... )
+        >>> counts.rows.df.columns
+        ['value', 'n']
         """
         from holdfast.spark.stateful.api import TransformWithState
 
@@ -68,7 +95,25 @@ class GroupedStream(SaysHow):
         initialState: GroupedData | None = None,  # noqa: N803
         eventTimeColumnName: str = "",  # noqa: N803
     ) -> Any:
-        """Run an unchanged ``StatefulProcessor`` that takes pandas frames."""
+        """Run an unchanged ``StatefulProcessor`` that takes pandas frames.
+
+        >>> import holdfast as hf
+        >>> import pandas as pd
+        >>> from pyspark.sql.streaming import StatefulProcessor
+        >>> class Largest(StatefulProcessor):
+        ...     def init(self, handle):
+        ...         pass
+        ...
+        ...     def handleInputRows(self, key, frames, timerValues):
+        ...         yield pd.DataFrame({"n": [max(frame["value"].max() for frame in frames)]})
+        ...
+        ...     def close(self):
+        ...         pass
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> largest = ticks.groupBy("value").transformWithStateInPandas(
+        ...     Largest(), "n long", outputMode="Append", timeMode="None"
+        ... )
+        """
         from holdfast.spark.stateful.api import TransformWithState
 
         return self._transformed(
@@ -96,7 +141,12 @@ class GroupedStream(SaysHow):
 
 @dataclass(frozen=True, eq=False)
 class TransformedStream(ResultStream):
-    """What a ``StatefulProcessor`` puts out, epoch by epoch."""
+    """What a ``StatefulProcessor`` puts out, epoch by epoch: what ``transformWithState`` returns.
+
+    >>> import holdfast as hf
+    >>> def late(transformed: hf.TransformedStream) -> hf.Pipeline:
+    ...     return transformed.write_to(hf.sinks.parquet("out"), late=hf.sinks.parquet("late"))
+    """
 
     kind: ClassVar[str] = "process"
     grouped: GroupedStream

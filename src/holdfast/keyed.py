@@ -142,7 +142,7 @@ class KeyedStream(SaysHow):
         >>> ticks = hf.stream(spark.readStream.format("rate").load())
         >>> newest = ticks.key_by("value").top(1, by=("timestamp", "desc"))
         >>> newest.rows.df.columns
-        ['value', 'timestamp', 'change']
+        ['timestamp', 'value', 'change']
         """
         from holdfast.tops import TopStream, parse_order
 

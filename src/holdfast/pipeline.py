@@ -12,7 +12,10 @@ from holdfast.spark.says_how import PIPELINE, SaysHow
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.coordinator import CheckpointEvent
+    from holdfast.choices import Durability, Trigger
+    from holdfast.durations import Duration
     from holdfast.sinks.base import Sink
+    from holdfast.sizes import Size
     from holdfast.spark.query import Query
     from holdfast.stream import Stream
 
@@ -43,13 +46,33 @@ def pipeline(*parts: Pipeline) -> Pipeline:
 
 @dataclass(frozen=True, eq=False)
 class Pipeline(SaysHow):
-    """A whole pipeline, ready to start."""
+    """A whole pipeline, ready to start: what ``write_to`` and :func:`pipeline` return.
+
+    >>> import holdfast as hf
+    >>> def run(pipeline: hf.Pipeline) -> hf.Query:
+    ...     return pipeline.start("orders", checkpoint_dir="ck", checkpoint_interval="30 s")
+    """
 
     _how = PIPELINE
     outputs: tuple[Written, ...]
 
     def explain(self) -> str:
-        """The operators with their state, keys and watermarks, and the Spark stages they become."""
+        """The operators with their state, keys and watermarks, and the Spark stages they become.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> counts = ticks.key_by("value").aggregate(n=hf.count())
+        >>> print(counts.write_to(hf.sinks.noop()).explain())
+        Sources
+          [0] timestamp timestamp, value bigint
+        Operators, each a stage of one Spark job per epoch
+          1. aggregate: aggregate by value: int64
+             reads source [0]
+             shuffle by hash of value
+             rows are grouped before the shuffle when that sends less
+             state aggregate.groups: by value; n.count
+             results to sink-0: nothing
+        """
         from holdfast.spark.flow.explain import explain
         from holdfast.spark.flow.graph import build_graph
 
@@ -60,18 +83,18 @@ class Pipeline(SaysHow):
         name: str,
         checkpoint_dir: str | Path,
         *,
-        checkpoint_interval: str | float | None = "10 s",
-        trigger: str | float = "0 s",
+        checkpoint_interval: Duration | None = "10 s",
+        trigger: Trigger | Duration = "0 s",
         end_of_input: bool = False,
         partitions: int | None = None,
-        durability: str = "checkpoint",
+        durability: Durability = "checkpoint",
         keep_last: int = 10,
-        keep_for: str | float | None = None,
-        max_ahead_bytes: int = 2 << 30,
-        max_ahead: str | float = "10 minutes",
-        memory_bytes: int = 256 << 20,
+        keep_for: Duration | None = None,
+        max_ahead_bytes: Size = "2 GiB",
+        max_ahead: Duration = "10 minutes",
+        memory_bytes: Size = "256 MiB",
         local_dir: str | Path | None = None,
-        local_limit_bytes: int | None = None,
+        local_limit_bytes: Size | None = None,
         from_entry: int | None = None,
         drop_state: Sequence[str] = (),
         clock: Callable[[], int] | None = None,
@@ -80,9 +103,12 @@ class Pipeline(SaysHow):
     ) -> Query:
         """Start, or continue from the last checkpoint in ``checkpoint_dir``.
 
+        Times are ``"10 s"``, a number of seconds or a ``timedelta``; sizes are ``"512 MiB"`` or a number
+        of bytes.
+
         - ``checkpoint_interval``: how often; None means only when asked and at the end.
-        - ``trigger``: time between epochs, ``"available-now"`` (process what is there, end with a
-          checkpoint) or ``"manual"`` (one epoch per ``query.step()``, for tests).
+        - ``trigger``: how often Spark looks for input, ``"available-now"`` (process what is there, end
+          with a checkpoint) or ``"manual"`` (one epoch per ``query.step()``, for tests).
         - ``end_of_input=True``, with ``"available-now"``: no more input will come. After the last row
           all that waits for event time comes out: windows, sessions, timers, rows of joins. The log
           says so, and the pipeline takes no more input.
@@ -101,6 +127,18 @@ class Pipeline(SaysHow):
           stays, and comes again in new epochs (docs/operations.md, "Going back").
         - ``clock``: gives processing time in ms since 1970; by default the driver's own clock.
         - ``on_checkpoint``: called when a checkpoint is complete or has failed.
+
+        >>> import holdfast as hf
+        >>> source = hf.testing.EpochSource(spark, "word string, n long")
+        >>> source.add([("kelp", 1), ("rock", 2), ("kelp", 3)])
+        0
+        >>> counts = hf.stream(source.df).key_by("word").aggregate(n=hf.sum("n"))
+        >>> sink = hf.sinks.memory("started")
+        >>> query = counts.write_to(sink).start("counts", checkpoint_dir="ck", trigger="available-now")
+        >>> query.await_termination()
+        True
+        >>> sorted(row["n"] for row in sink.rows())
+        [2, 4]
         """
         from holdfast.driver.options import Options
         from holdfast.spark.start import start_pipeline

@@ -125,20 +125,21 @@ class Steps(SaysHow):
     def with_columns_renamed(self, names: Mapping[str, str]) -> Stream:
         """Like ``DataFrame.withColumnsRenamed``: several at once, new names by old ones.
 
+        The watermark goes along with its column.
+
         >>> import holdfast as hf
         >>> ticks = hf.stream(spark.readStream.format("rate").load())
         >>> ticks.with_columns_renamed({"value": "n", "timestamp": "at"}).df.columns
         ['at', 'n']
         """
         rows, renamed = self.rows, dict(names)
-        # As Spark compares names, unless it is told otherwise; it would leave a wrong one in silence.
-        there = {name.lower() for name in rows.df.columns}
-        if missing := [name for name in renamed if name.lower() not in there]:
+        # Spark would leave a wrong name in silence.
+        if missing := [name for name in renamed if name not in rows.df.columns]:
             raise InputError(
                 f"there is no column {missing[0]!r} to rename",
                 hint=f"the columns are {', '.join(rows.df.columns)}",
             )
-        return rows.then(lambda df: df.withColumnsRenamed(renamed))
+        return rows.then(lambda df: df.withColumnsRenamed(renamed), renamed)
 
     def transform(self, fn: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> Stream:
         """Apply any function from DataFrame to DataFrame that adds no state of Spark's.

@@ -6,7 +6,7 @@ Thin on purpose: these objects only remember what was said. The work is in the r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -189,9 +189,9 @@ class Rows(Steps):
 
         >>> import holdfast as hf
         >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
-        >>> rates = ticks.select_expr("value", "timestamp AS since", "rand() AS rate")
+        >>> rates = ticks.with_column_renamed("timestamp", "since")
         >>> ticks.join_as_of(rates, on="value").rows.df.columns
-        ['value', 'timestamp', 'since', 'rate']
+        ['value', 'timestamp', 'since']
         """
         from holdfast.joins import versioned_join
 
@@ -359,9 +359,11 @@ class Stream(Rows):
 
         check_stream(self.df)
 
-    def then(self, step: Callable[[DataFrame], DataFrame]) -> Stream:
+    def then(
+        self, step: Callable[[DataFrame], DataFrame], renamed: Mapping[str, str] | None = None
+    ) -> Stream:
         """The rows behind one more step."""
-        return Stream(tuple(branch.then(step) for branch in self.branches))
+        return Stream(tuple(branch.then(step, renamed) for branch in self.branches))
 
     def at_times(self, spec: WatermarkSpec) -> Stream:
         """The rows with their watermark."""
@@ -493,8 +495,8 @@ class ResultStream(Rows):
 
         >>> import holdfast as hf
         >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
-        >>> closed = ticks.key_by("value").window(hf.tumbling("1 minute")).aggregate(n=hf.count())
-        >>> closed.side("late").df.columns
+        >>> once = ticks.key_by("value").drop_duplicates(within_watermark=True)
+        >>> once.side("late").df.columns
         ['timestamp', 'value']
         """
         self._check_side(name)
@@ -505,8 +507,8 @@ class ResultStream(Rows):
 
         >>> import holdfast as hf
         >>> ticks = hf.stream(spark.readStream.format("rate").load()).with_watermark("timestamp", "10 s")
-        >>> closed = ticks.key_by("value").window(hf.tumbling("1 minute")).aggregate(n=hf.count())
-        >>> pipeline = closed.write_to(hf.sinks.parquet("out"), late=hf.sinks.console())
+        >>> once = ticks.key_by("value").drop_duplicates(within_watermark=True)
+        >>> pipeline = once.write_to(hf.sinks.parquet("out"), late=hf.sinks.console())
         """
         from holdfast.pipeline import Pipeline, Written
 

@@ -121,7 +121,7 @@ def test_only_control_rows_change_it(tmp_path: Path) -> None:
 def test_control_rows_have_no_key_and_no_output(tmp_path: Path) -> None:
     error = failure(lambda p, c: p.n.value, tmp_path, where="broadcast")
     assert "Bad.process_broadcast, in epoch 0: state 'n' was used outside" in error.message
-    error = failure(lambda p, c: c.output("notes", (1,)), tmp_path, where="broadcast")
+    error = failure(lambda p, c: c.side_output("notes", (1,)), tmp_path, where="broadcast")
     assert "it runs in every partition" in error.message
 
 

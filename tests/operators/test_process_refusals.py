@@ -212,10 +212,10 @@ def test_what_else_is_no_decimal_is_not_called_too_long(tmp_path: Path) -> None:
 
 def test_a_row_that_does_not_fit_a_side_output(tmp_path: Path) -> None:
     sides = {"side_outputs": {"notes": "n long"}}
-    error = failure(lambda p, c: c.output("notes", ("x",)), tmp_path, **sides)
+    error = failure(lambda p, c: c.side_output("notes", ("x",)), tmp_path, **sides)
     assert "key (k='it', n=3)" in error.message
     assert "output 'notes': field 'n' should be bigint, but is 'x' (str)" in error.message
-    error = failure(lambda p, c: c.output("nots", (1,)), tmp_path, **sides)
+    error = failure(lambda p, c: c.side_output("nots", (1,)), tmp_path, **sides)
     assert isinstance(error, InputError)
     assert "there is no side output 'nots'" in error.message
 

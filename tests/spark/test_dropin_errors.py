@@ -48,7 +48,7 @@ class Probe(StatefulProcessor):
             self.act(self)
 
 
-def run(probe: Probe, mode: str = "None") -> list[Any]:
+def run(probe: Probe, mode: Any = "None") -> list[Any]:
     tester = ProcessorTester(
         probe, columns="id string", keys="id", output="said string", time_mode=mode
     )

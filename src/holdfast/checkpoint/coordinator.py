@@ -80,7 +80,13 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEvent:
-    """What ``on_checkpoint`` callbacks are given."""
+    """What ``on_checkpoint`` callbacks are given.
+
+    >>> def tell(event: CheckpointEvent) -> None:
+    ...     print("failed" if event.error else f"epoch {event.epoch} is safe")
+    >>> tell(CheckpointEvent(epoch=7, entry=3, duration_ms=120))
+    epoch 7 is safe
+    """
 
     epoch: int
     entry: int | None

@@ -103,7 +103,11 @@ class SegmentRef(msgspec.Struct, frozen=True):
 
 
 class PlacedPartition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a partition of the checkpoint's last epoch ran, and what it read."""
+    """Where a partition of an epoch ran, why, and what it read; ``query.progress[-1].placement`` has them.
+
+    >>> PlacedPartition(3, HashRange(0, 10), "h2", "its state is there", local_bytes=4096).host
+    'h2'
+    """
 
     partition: int
     range: HashRange

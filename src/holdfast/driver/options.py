@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import get_args
 
 from holdfast.checkpoint.coordinator import CheckpointEvent
 from holdfast.checkpoint.retention import Retention
+from holdfast.choices import Durability, Trigger, check_choice
 from holdfast.driver.local_files import default_local_dir
-from holdfast.durations import parse_duration
+from holdfast.durations import Duration, parse_duration
 from holdfast.errors import InputError
+from holdfast.sizes import Size, parse_size
 from holdfast.storage.local import check_no_home
 
 __all__ = ["Options"]
@@ -50,17 +53,17 @@ class Options:
         *,
         name: str,
         checkpoint_dir: str | Path,
-        checkpoint_interval: str | float | None,
-        trigger: str | float,
+        checkpoint_interval: Duration | None,
+        trigger: Trigger | Duration,
         partitions: int | None,
-        durability: str,
+        durability: Durability,
         keep_last: int,
-        keep_for: str | float | None,
-        max_ahead_bytes: int,
-        max_ahead: str | float,
-        memory_bytes: int,
+        keep_for: Duration | None,
+        max_ahead_bytes: Size,
+        max_ahead: Duration,
+        memory_bytes: Size,
         local_dir: str | Path | None,
-        local_limit_bytes: int | None,
+        local_limit_bytes: Size | None,
         from_entry: int | None,
         drop_state: tuple[str, ...],
         clock: Callable[[], int] | None,
@@ -78,25 +81,16 @@ class Options:
                 f"checkpoint_dir can't be {checkpoint_dir!r}",
                 hint='give a path or a URL: checkpoint_dir="ck", or "s3://bucket/ck"',
             )
-        if durability not in ("checkpoint", "epoch"):
-            raise InputError(
-                f"durability can't be {durability!r}", hint='it is "checkpoint" or "epoch"'
-            )
+        check_choice("durability", durability, Durability)
         if from_entry is not None and type(from_entry) is not int:
             raise InputError(
                 f"from_entry must be the number of an entry, not {from_entry!r}",
                 hint="holdfast checkpoints CK lists them",
             )
-        for what, value, least in (
-            ("partitions", partitions, 1),
-            ("keep_last", keep_last, 1),
-            ("max_ahead_bytes", max_ahead_bytes, 1),
-            ("memory_bytes", memory_bytes, 1 << 20),
-            ("local_limit_bytes", local_limit_bytes, 1 << 20),
-        ):
-            if value is not None and not (isinstance(value, int | float) and value >= least):
-                raise InputError(f"{what} must be a number of at least {least}, not {value!r}")
-        word = trigger if trigger in ("available-now", "manual") else None
+        for what, value in (("partitions", partitions), ("keep_last", keep_last)):
+            if value is not None and not (isinstance(value, int | float) and value >= 1):
+                raise InputError(f"{what} must be a number of at least 1, not {value!r}")
+        word = trigger if isinstance(trigger, str) and trigger in get_args(Trigger) else None
         if isinstance(trigger, str) and word is None and not trigger.strip()[:1].isdigit():
             raise InputError(
                 f"trigger can't be {trigger!r}",
@@ -135,11 +129,13 @@ class Options:
             retention=Retention(
                 keep_last, None if keep_for is None else parse_duration(keep_for, "keep_for")
             ),
-            max_ahead_bytes=max_ahead_bytes,
+            max_ahead_bytes=parse_size(max_ahead_bytes, "max_ahead_bytes", least=1),
             max_ahead_s=parse_duration(max_ahead, "max_ahead"),
-            memory_bytes=memory_bytes,
+            memory_bytes=parse_size(memory_bytes, "memory_bytes", least=1 << 20),
             local_dir=local,
-            local_limit_bytes=local_limit_bytes,
+            local_limit_bytes=None
+            if local_limit_bytes is None
+            else parse_size(local_limit_bytes, "local_limit_bytes", least=1 << 20),
             from_entry=from_entry,
             drop_state=drop_state,
             clock=clock,

@@ -15,7 +15,13 @@ __all__ = ["EpochProgress", "progress_of"]
 
 @dataclass(frozen=True, slots=True)
 class EpochProgress:
-    """What ``query.progress`` says of one epoch."""
+    """What ``query.progress`` says of one epoch.
+
+    >>> import holdfast as hf
+    >>> def rows_per_second(query: hf.Query) -> float:
+    ...     last: hf.EpochProgress = query.progress[-1]
+    ...     return last.rows / last.seconds["total"]
+    """
 
     epoch: int
     rows: int

@@ -104,7 +104,7 @@ class Requests:
             self._stepping = False
             self._changed.notify_all()
 
-    def await_no_step(self, given_up: Callable[[], bool], timeout: float) -> bool:
+    def await_no_step(self, given_up: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until no epoch is under way that was allowed; whether none is."""
         with self._changed:
             self._changed.wait_for(lambda: not self._stepping or given_up(), timeout)

@@ -26,6 +26,7 @@ from holdfast.errors import (
     InputError,
     ProcessingError,
     StateLostError,
+    TimedOutError,
 )
 from holdfast.failpoints import failpoint
 
@@ -96,7 +97,7 @@ class Running:
     ) -> int | None:
         """Take a checkpoint now and wait for it; the epoch that the log holds then.
 
-        Requests made while one is under way are answered together by the next. ``TimeoutError`` if
+        Requests made while one is under way are answered together by the next. ``TimedOutError`` if
         that takes longer than ``timeout`` seconds; it is taken all the same. For those who hold a lock
         ``unless_ending`` also ends the wait when the pipeline is about to end.
         """
@@ -105,8 +106,10 @@ class Running:
         )
         self.raise_failure()
         if not answered and not self.done.is_set():
-            raise TimeoutError(
-                f"no checkpoint of {self.name!r} was complete within {timeout} s; one is under way"
+            raise TimedOutError(
+                f"no checkpoint of {self.name!r} was complete within {timeout:g} s; one is under way",
+                hint="wait for it with a longer timeout=; query.status says why the last one failed, if "
+                "it did",
             )
         if self.coordinator.last_error is not None:
             raise self.coordinator.last_error

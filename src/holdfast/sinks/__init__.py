@@ -4,6 +4,10 @@
 :func:`console` prints it; :func:`foreach_batch` calls your function; :func:`noop` drops it. To write
 another, subclass :class:`Sink` (it stages output itself) or :class:`WriteAheadSink` (output waits in
 checkpoint storage), and test it with :class:`holdfast.testing.SinkTests`.
+
+>>> import holdfast as hf
+>>> hf.sinks.parquet("out")
+hf.sinks.parquet('out')
 """
 
 from holdfast.sinks._console import console
@@ -27,3 +31,7 @@ __all__ = [
     "noop",
     "parquet",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

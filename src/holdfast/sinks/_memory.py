@@ -34,7 +34,12 @@ def memory(name: str) -> MemorySink:
 
 
 def memory_table(name: str) -> pa.Table:
-    """Everything published so far to the memory sink of that name, oldest epoch first."""
+    """Everything published so far to the memory sink of that name, oldest epoch first.
+
+    >>> memory_table("nowhere")
+    Traceback (most recent call last):
+    holdfast.errors.InputError: there is no memory sink named 'nowhere' in this process. What to do: ...
+    """
     with _lock:
         if (kept := _kept.get(name)) is not None:
             tables = [kept.schema.empty_table(), *kept.epochs.values()]

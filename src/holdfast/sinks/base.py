@@ -22,7 +22,13 @@ __all__ = ["Sink", "SinkContext", "StageWriter", "Stager"]
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink is told when its pipeline opens (on the driver)."""
+    """What a sink is told when its pipeline opens (on the driver).
+
+    >>> from holdfast.storage import open_storage
+    >>> context = SinkContext("orders", "sink-0", 1, open_storage("ck"), pa.schema([]), ("user",))
+    >>> context.pipeline, context.key_names
+    ('orders', ('user',))
+    """
 
     pipeline: str
     sink: str
@@ -37,7 +43,21 @@ class SinkContext:
 
 
 class StageWriter(ABC):
-    """Writes one task's output of one epoch."""
+    """Writes one task's output of one epoch.
+
+    >>> class Counting(StageWriter):
+    ...     rows = 0
+    ...     def write(self, table):
+    ...         self.rows += table.num_rows
+    ...     def close(self):
+    ...         return None
+    ...     def abort(self):
+    ...         self.rows = 0
+    >>> writer = Counting()
+    >>> writer.write(pa.table({"n": [1, 2]}))
+    >>> writer.rows
+    2
+    """
 
     @abstractmethod
     def write(self, table: pa.Table) -> None:
@@ -53,7 +73,12 @@ class StageWriter(ABC):
 
 
 class Stager(ABC):
-    """The part of a sink that runs in tasks: small, picklable, without connections."""
+    """The part of a sink that runs in tasks: small, picklable, without connections.
+
+    >>> import holdfast as hf
+    >>> isinstance(hf.sinks.noop().stager(), Stager)
+    True
+    """
 
     @abstractmethod
     def open(self, epoch: int, partition: int, nonce: str, schema: pa.Schema) -> StageWriter:
@@ -61,7 +86,15 @@ class Stager(ABC):
 
 
 class Sink(ABC):
-    """Where a pipeline's output goes."""
+    """Where a pipeline's output goes: what the functions of this package make.
+
+    One of your own stages output in tasks and publishes it after its log entry; most are easier to write
+    as a :class:`WriteAheadSink`. Test it with :class:`holdfast.testing.SinkTests`.
+
+    >>> import holdfast as hf
+    >>> isinstance(hf.sinks.parquet("out"), Sink)
+    True
+    """
 
     repeats_show: bool = False
     """Whether somebody sees it if output is published again: what was acknowledged is then recorded

@@ -34,7 +34,17 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 class WriteAheadSink(Sink):
-    """Stages output in checkpoint storage; subclasses say how an epoch of it is delivered."""
+    """Stages output in checkpoint storage; subclasses say how an epoch of it is delivered.
+
+    >>> class Printed(WriteAheadSink):
+    ...     def describe(self):
+    ...         return "printed"
+    ...
+    ...     def deliver(self, epoch, table, *, maybe_repeated):
+    ...         print(epoch, table.to_pylist(), "again" if maybe_repeated else "")
+    >>> Printed().deliver(7, pa.table({"n": [1]}), maybe_repeated=False)
+    7 [{'n': 1}]
+    """
 
     repeats_show = True
     _context: SinkContext | None = None

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from holdfast import runtime
 from holdfast.checkpoint.ledger import Ahead
-from holdfast.driver.engine import StreamError
+from holdfast.choices import QueryState
+from holdfast.driver.engine import Stream, StreamError
 from holdfast.driver.following import FOLLOW_S
 from holdfast.driver.parts import QueryParts
 from holdfast.driver.progress import EpochProgress
 from holdfast.driver.recovery import Recovery
 from holdfast.driver.running import Running
-from holdfast.errors import ConfigurationError, HoldfastError, InputError
+from holdfast.durations import Duration, parse_timeout
+from holdfast.errors import ConfigurationError, HoldfastError, InputError, TimedOutError
 from holdfast.spark.engine import SparkStream
 from holdfast.spark.says_how import QUERY, SaysHow
 
@@ -26,9 +28,15 @@ __all__ = ["Query", "QueryStatus"]
 
 @dataclass(frozen=True, slots=True)
 class QueryStatus:
-    """How a pipeline is doing right now."""
+    """How a pipeline is doing right now: what ``query.status`` is.
 
-    state: str
+    >>> import holdfast as hf
+    >>> def healthy(query: hf.Query) -> bool:
+    ...     status: hf.QueryStatus = query.status
+    ...     return status.state == "running" and not (status.checkpoint_error or status.publish_error)
+    """
+
+    state: QueryState
     """``running``, ``waiting`` (and ``message`` says for what), ``stopped`` or ``failed``."""
     message: str
     last_epoch: int
@@ -41,8 +49,57 @@ class QueryStatus:
     """Why a sink could not publish; it is tried again."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Deadline:
+    """Until when somebody waits; None is for ever."""
+
+    timeout_s: float | None
+    at: float | None
+
+    @classmethod
+    def of(cls, timeout: Duration | None) -> _Deadline:
+        timeout_s = parse_timeout(timeout)
+        return cls(timeout_s, None if timeout_s is None else runtime.monotonic() + timeout_s)
+
+    @property
+    def left_s(self) -> float | None:
+        return None if self.at is None else max(0.0, self.at - runtime.monotonic())
+
+    def passed(self, what: str) -> TimedOutError:
+        """The error that says that ``what`` was waited for in vain."""
+        return TimedOutError(
+            f"{what} within {self.timeout_s:g} s",
+            hint="wait longer with timeout=; query.status says what the pipeline waits for",
+        )
+
+
 class Query(SaysHow):
-    """A started pipeline."""
+    """A started pipeline: what ``start`` returns.
+
+    Whatever waits takes a ``timeout``: ``"10 s"``, a number of seconds or a ``timedelta``; None waits for
+    ever. When it is over ``TimedOutError``, a ``TimeoutError``, says what did not come; only
+    ``await_termination`` answers False instead. ``stop()`` has none: it ends the epoch in hand.
+
+    >>> import holdfast as hf
+    >>> source = hf.testing.EpochSource(spark, "word string, n long")
+    >>> counts = hf.stream(source.df).key_by("word").aggregate(n=hf.sum("n"))
+    >>> sink = hf.sinks.memory("seen")
+    >>> query = counts.write_to(sink).start("counts", checkpoint_dir="ck", trigger="0.1 s")
+    >>> query.name, query.is_active, query.status.state
+    ('counts', True, 'running')
+    >>> source.add([("kelp", 1), ("rock", 2), ("kelp", 3)])
+    0
+    >>> query.process_all_available(timeout="1 minute")
+    >>> sorted(row["n"] for row in sink.rows())
+    [2, 4]
+    >>> query.progress[-1].rows, query.checkpoint(timeout="1 minute"), query.recoveries
+    (3, 0, [])
+    >>> query.await_termination(timeout=0)
+    False
+    >>> query.stop()
+    >>> query.is_active, query.exception
+    (False, None)
+    """
 
     _how = QUERY
 
@@ -87,6 +144,7 @@ class Query(SaysHow):
     def status(self) -> QueryStatus:
         """How the pipeline is doing."""
         waiting = self._running.waiting
+        state: QueryState
         if self._running.failure is not None:
             state, message = "failed", str(self._running.failure)
         elif self._running.done.is_set():
@@ -107,28 +165,31 @@ class Query(SaysHow):
             publish_error=str(unpublished) if unpublished else None,
         )
 
-    def checkpoint(self, timeout: float | None = None) -> int | None:
+    def checkpoint(self, timeout: Duration | None = None) -> int | None:
         """Take a checkpoint now and wait for it; the epoch that the log holds then.
 
-        Requests made while one is under way are answered together by the next. ``TimeoutError`` if
-        that takes longer than ``timeout`` seconds; it is taken all the same.
+        Requests made while one is under way are answered together by the next. One that was not
+        complete within ``timeout`` is taken all the same.
         """
         self._check_outside("checkpoint")
-        return self._running.checkpoint(timeout)
+        return self._running.checkpoint(parse_timeout(timeout))
 
-    def step(self, timeout: float = 60.0) -> bool:
+    def step(self, timeout: Duration | None = "1 minute") -> bool:
         """With ``trigger="manual"``: run one epoch; False if there is nothing for one to do.
 
         If no input is there but something is due, such as a window that closes, a tick brings the epoch.
         """
         self._check_outside("step")
-        deadline = runtime.monotonic() + timeout
+        return self._step(_Deadline.of(timeout))
+
+    def _step(self, deadline: _Deadline) -> bool:
         # That of a step that timed out may still be under way: it is nobody else's.
         done = self._running.done
-        if not self._running.requests.await_no_step(done.is_set, timeout) and not done.is_set():
-            raise TimeoutError(
-                f"the epoch under way of {self.name!r} didn't end within {timeout} s"
-            )
+        if (
+            not self._running.requests.await_no_step(done.is_set, deadline.left_s)
+            and not done.is_set()
+        ):
+            raise deadline.passed(f"the epoch under way of {self.name!r} didn't end")
         before, stream, ticked = self._running.epochs_done, self._running.started, False
         self._running.requests.allow_step()
         # Spark knows when nothing is left: this ends at once if there is no input.
@@ -150,17 +211,17 @@ class Query(SaysHow):
                     # One will do: more would bring epochs that nobody asked for.
                     ticked = ticks.tick()
                 runtime.sleep(0.02)
-            if runtime.monotonic() > deadline:
+            if deadline.left_s == 0:
                 # Nobody waits for it any more; one that has begun has used it up.
                 self._running.requests.take_step_back()
-                raise TimeoutError(f"no epoch of {self.name!r} ended within {timeout} s")
+                raise deadline.passed(f"no epoch of {self.name!r} ended")
         if self._running.epochs_done == before and not stream.is_active:
             # Why it ended is known a moment later.
             self._running.wait_past(stream)
             self._running.raise_failure()
             if self._running.started is not stream and not self._running.done.is_set():
                 # State was lost on the way: the query behind it has the input that is left.
-                return self.step(max(0.0, deadline - runtime.monotonic()))
+                return self._step(deadline)
         self._running.raise_failure()
         return self._running.epochs_done > before
 
@@ -180,7 +241,7 @@ class Query(SaysHow):
             # Why the query ended is known where it ended, and raised from there.
             return
 
-    def process_all_available(self) -> None:
+    def process_all_available(self, timeout: Duration | None = None) -> None:
         """Wait until all input that is there now is processed and published.
 
         If input ends with that, until all has come out that waited for its end. Raises what a sink that
@@ -188,11 +249,14 @@ class Query(SaysHow):
         one.
         """
         self._check_outside("process_all_available")
+        deadline = _Deadline.of(timeout)
         while not self._input_ends():
             stream = self._running.started
             try:
-                stream.process_all()
-                self.checkpoint()
+                self._process_all(stream, deadline)
+                self.checkpoint(deadline.left_s)
+            except TimedOutError:
+                raise
             except Exception:
                 if self._input_ends():
                     break
@@ -210,7 +274,29 @@ class Query(SaysHow):
                 if self._running.coordinator.publish_error is not None:
                     raise self._running.coordinator.publish_error
                 return
-        self.await_termination()
+        if not self.await_termination(deadline.left_s):
+            raise deadline.passed(f"{self.name!r} didn't end")
+
+    def _process_all(self, stream: Stream, deadline: _Deadline) -> None:
+        """Wait until Spark has processed what is there; Spark itself would wait for ever."""
+        if deadline.left_s is None:
+            stream.process_all()
+            return
+        failed: list[Exception] = []
+
+        def process() -> None:
+            try:
+                stream.process_all()
+            except Exception as error:  # noqa: BLE001 - raised below, by who waits
+                failed.append(error)
+
+        thread = self._running.parts.engine.thread(process, "holdfast-process")
+        thread.start()
+        thread.join(deadline.left_s)
+        if thread.is_alive():
+            raise deadline.passed(f"input of {self.name!r} that was there wasn't all processed")
+        if failed:
+            raise failed[0]
 
     def _input_ends(self) -> bool:
         """Whether the pipeline ends by itself with the input that is there now."""
@@ -220,7 +306,7 @@ class Query(SaysHow):
         # By hand its last epochs are steps like others.
         return not options.manual and end.may_be_said and end.is_said
 
-    def drain(self, host: str, timeout: float | None = None) -> None:
+    def drain(self, host: str, timeout: Duration | None = None) -> None:
         """Have a host's partitions run elsewhere, so that it can be stopped; waits until they do.
 
         Their state is copied ahead while epochs go on; only what the last epochs changed is copied
@@ -230,11 +316,11 @@ class Query(SaysHow):
         cluster = self._running.hosts
         cluster.health.drain(host)
         cluster.plan_moves(self._running.ledger.version)
-        deadline = None if timeout is None else runtime.monotonic() + timeout
+        deadline = _Deadline.of(timeout)
         # Asked anew: after a recovery there is another one, which placed its partitions elsewhere at once.
         while self._running.hosts.must_move and not self._running.done.wait(FOLLOW_S):
-            if deadline is not None and runtime.monotonic() > deadline:
-                raise TimeoutError(f"{host} still has partitions after {timeout} s")
+            if deadline.left_s == 0:
+                raise deadline.passed(f"{host} still has partitions: it wasn't empty")
         self._running.raise_failure()
         if not self._running.done.is_set() and self._running.hosts.stays_on(host):
             raise ConfigurationError(
@@ -256,10 +342,13 @@ class Query(SaysHow):
         self._check_outside("stop")
         self._running.stop()
 
-    def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait for the end; raises what the pipeline failed with. False if it still runs."""
+    def await_termination(self, timeout: Duration | None = None) -> bool:
+        """Wait for the end; raises what the pipeline failed with.
+
+        False if it still runs after ``timeout``: that is an answer, as in PySpark, and no error.
+        """
         self._check_outside("await_termination")
-        ended = self._running.done.wait(timeout)
+        ended = self._running.done.wait(parse_timeout(timeout))
         self._running.raise_failure()
         return ended
 

@@ -1,6 +1,10 @@
 """What users and contributors test with.
 
 Spark is imported only by :class:`EpochSource`, and for testing PySpark's own ``StatefulProcessor``.
+
+>>> import holdfast as hf
+>>> sorted(hf.testing.__all__)
+['EpochSource', 'ProcessorTester', 'SinkTests', 'StorageTests']
 """
 
 from __future__ import annotations
@@ -25,3 +29,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(f"holdfast.testing.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from holdfast.arguments import once_called
 from holdfast.checkpoint.entry import END_MS
-from holdfast.choices import TimeKind
+from holdfast.choices import TimeKind, TimeMode
+from holdfast.durations import Duration, parse_ms
 from holdfast.errors import InputError
 from holdfast.operators.base import Clock, Place, Update
 from holdfast.operators.event_time import LATE, EventTime
@@ -57,6 +59,7 @@ class ProcessorTester:
     [{'user': 'ann', 'total': 2.0}]
     """
 
+    @once_called(allowed_lateness_ms="allowed_lateness")
     def __init__(
         self,
         process: Any,
@@ -65,9 +68,9 @@ class ProcessorTester:
         keys: str | Sequence[str],
         output: object = None,
         event_time: str | None = None,
-        allowed_lateness_ms: int = 0,
+        allowed_lateness: Duration = 0,
         control_columns: object = None,
-        time_mode: str = "None",
+        time_mode: TimeMode = "None",
         pandas: bool = False,
         initial_columns: object = None,
         initial_keys: str | Sequence[str] | None = None,
@@ -77,7 +80,8 @@ class ProcessorTester:
     ) -> None:
         """``columns`` are those of the rows, ``keys`` name some of them.
 
-        ``event_time`` names the column that ``watermark`` is about. For a ``StatefulProcessor`` say
+        ``event_time`` names the column that ``watermark`` is about, and rows may come up to
+        ``allowed_lateness`` behind it. For a ``StatefulProcessor`` say
         its ``output``, its ``time_mode`` and whether it takes ``pandas`` frames. What would be its
         ``initialState`` are the rows ``initial``, with ``initial_columns``, grouped by
         ``initial_keys`` (by default named as ``keys``): ``handleInitialState`` gets them in the first
@@ -88,6 +92,7 @@ class ProcessorTester:
         _check_columns("rows", self._keys, self._schema)
         if event_time is not None:
             _check_event_time(event_time, self._schema)
+        lateness_ms = parse_ms(allowed_lateness, "allowed_lateness")
         self._first = _Initial.of(process, initial_columns, initial_keys, initial, self._typed_keys)
         self._control = None if control_columns is None else parse_schema(control_columns)
         program, broadcast = self._program(process, output, event_time, time_mode, pandas)
@@ -96,7 +101,7 @@ class ProcessorTester:
             self._typed_keys,
             [(f.name, f.type) for f in self._schema],
             program,
-            event_time={"main": EventTime(event_time, allowed_lateness_ms)} if event_time else None,
+            event_time={"main": EventTime(event_time, lateness_ms)} if event_time else None,
             control=None if self._control is None else [(f.name, f.type) for f in self._control],
             initial=None if self._first is None else [(f.name, f.type) for f in self._first.schema],
             broadcast=broadcast,
@@ -210,7 +215,12 @@ class ProcessorTester:
         return [(name, self._schema.field(name).type) for name in self._keys]
 
     def _program(
-        self, process: Any, output: object, event_time: str | None, time_mode: str, pandas: bool
+        self,
+        process: Any,
+        output: object,
+        event_time: str | None,
+        time_mode: TimeMode,
+        pandas: bool,
     ) -> tuple[Program, tuple[BroadcastState, ...]]:
         if isinstance(process, KeyedProcess):
             kinds: tuple[TimeKind, ...] = ("event", "processing") if event_time else ("processing",)

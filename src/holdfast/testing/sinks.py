@@ -49,7 +49,19 @@ _spawn = multiprocessing.get_context("spawn")
 
 
 class SinkTests:
-    """What a sink must do, one behaviour per test. Instances are made without arguments."""
+    """What a sink must do, one behaviour per test. Instances are made without arguments.
+
+    >>> import holdfast as hf
+    >>> class TestParquetSink(SinkTests):
+    ...     failpoints = ("sink.parquet.before_rename",)
+    ...
+    ...     def make_sink(self, place):
+    ...         return hf.sinks.parquet(place)
+    ...
+    ...     def published(self, sink):
+    ...         files = sorted(Path(sink.path).glob("epoch-*.parquet"))
+    ...         return {int(f.stem[6:]): pa.parquet.read_table(f).to_pylist() for f in files}
+    """
 
     failpoints: Sequence[str] = ()
     """Names of the failpoints passed by ``commit``: the process is killed at each."""

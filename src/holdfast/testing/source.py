@@ -45,13 +45,11 @@ class _Crash:
 class EpochSource:
     """A replayable stream of epochs that a test adds one by one.
 
-    ::
-
-        source = EpochSource(spark, "word string, n long")
-        source.add([("kelp", 1), ("rock", 2)])       # epoch 0
-        source.add([])                               # epoch 1, without rows
-        source.add([{"word": "kelp", "n": 3}])       # epoch 2
-        counts = hf.stream(source.df).key_by("word").aggregate(n=hf.sum("n"))
+    >>> import holdfast as hf
+    >>> source = EpochSource(spark, "word string, n long")
+    >>> source.add([("kelp", 1), ("rock", 2)]), source.add([]), source.add([{"word": "kelp", "n": 3}])
+    (0, 1, 2)
+    >>> counts = hf.stream(source.df).key_by("word").aggregate(n=hf.sum("n"))
 
     With a ``path`` the epochs stay there, and a restarted program that opens the source again goes on
     where it was (``len(source)`` epochs are there already). Without one, the folder is temporary.

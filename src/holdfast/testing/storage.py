@@ -51,7 +51,15 @@ _BAD_NAMES = (
 
 
 class StorageTests:
-    """What a storage must do, one behaviour per test; each gets an empty ``storage``."""
+    """What a storage must do, one behaviour per test; each gets an empty ``storage``.
+
+    >>> import pytest
+    >>> from holdfast.storage import LocalStorage
+    >>> class TestLocalStorage(StorageTests):
+    ...     @pytest.fixture
+    ...     def storage(self, tmp_path):
+    ...         return LocalStorage(tmp_path / "ck")
+    """
 
     crosses_processes = True
     """Whether a storage that was pickled into another process reaches the same objects."""

@@ -34,7 +34,16 @@ __all__ = ["BatchOperator", "BatchProcess", "BatchResult", "KeyedBatch"]
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """The rows of many keys, sorted so that those of a key are neighbours, and their state."""
+    """The rows of many keys, sorted so that those of a key are neighbours, and their state.
+
+    What ``BatchProcess.process`` gets.
+
+    >>> class Sizes(BatchProcess):
+    ...     output = "user string, rows long"
+    ...
+    ...     def process(self, batch: KeyedBatch) -> BatchResult:
+    ...         return BatchResult({}, {"user": batch.keys["user"], "rows": batch.counts})
+    """
 
     keys: pa.Table
     """A row per key: the key columns."""

@@ -224,7 +224,12 @@ class AggregatingState(State):
 
 
 class ListState(State):
-    """A list per key. Appending doesn't read what is there."""
+    """A list per key. Appending doesn't read what is there.
+
+    >>> pages = ListState("string", ttl="7 days")
+    >>> pages.describe()
+    ': list string, ttl 604800000 ms processing'
+    """
 
     kind = "list"
 
@@ -269,7 +274,12 @@ class ListState(State):
 
 
 class MapState(State):
-    """A map per key. Reading or writing one entry doesn't read the others."""
+    """A map per key. Reading or writing one entry doesn't read the others.
+
+    >>> items = MapState("string", "long")
+    >>> items.kind
+    'map'
+    """
 
     kind = "map"
 

@@ -48,7 +48,11 @@ _ITEM_BITS = 24
 
 
 class OperatorList(State):
-    """A list per partition; when P changes, the items are shared out among the new partitions."""
+    """A list per partition; when P changes, the items are shared out among the new partitions.
+
+    >>> OperatorList("long").describe()
+    ': operator-list bigint'
+    """
 
     kind = "operator-list"
 
@@ -81,7 +85,11 @@ class OperatorList(State):
 
 
 class UnionList(OperatorList):
-    """A list per partition, of which every partition can also read all."""
+    """A list per partition, of which every partition can also read all.
+
+    >>> UnionList("string").kind
+    'union-list'
+    """
 
     kind = "union-list"
 

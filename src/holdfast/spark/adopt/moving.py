@@ -44,7 +44,12 @@ def _now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What was taken over."""
+    """What was taken over: what :func:`holdfast.adopt` returns.
+
+    >>> import holdfast as hf
+    >>> def told(adoption: hf.Adoption) -> str:
+    ...     return f"{sum(adoption.rows.values())} rows; {'; '.join(adoption.warnings)}"
+    """
 
     epoch: int
     """The old query's last committed batch; the moved job continues with the next number."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InputError
@@ -70,12 +70,16 @@ class Branch:
     steps: tuple[Callable[[DataFrame], DataFrame], ...]
     watermark: WatermarkSpec | None = None
 
-    def then(self, step: Callable[[DataFrame], DataFrame]) -> Branch:
-        """The branch with one more step."""
+    def then(
+        self, step: Callable[[DataFrame], DataFrame], renamed: Mapping[str, str] | None = None
+    ) -> Branch:
+        """The branch with one more step; ``renamed`` are columns that it only calls otherwise."""
         from holdfast.spark.guard import check_stream
         from holdfast.spark.plans.process import check_event_time
 
         df, mark = step(self.df), self.watermark
+        if mark is not None and renamed:
+            mark = replace(mark, column=renamed.get(mark.column, mark.column))
         if not hasattr(df, "isStreaming"):
             raise InputError(
                 f"a step gave {df!r}, which is no DataFrame",
