@@ -137,12 +137,14 @@ def __dir__() -> list[str]:
     return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    if name in _HOW:
-        raise UnknownNameError(f"holdfast has no {name!r}", hint=f"say {_HOW[name]}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # Type checkers should go on finding names that aren't there.
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return getattr(import_module(_LAZY[name]), name)
+        if name in _HOW:
+            raise UnknownNameError(f"holdfast has no {name!r}", hint=f"say {_HOW[name]}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def adopt(

@@ -34,9 +34,8 @@ class Steps(SaysHow):
         """The rows as a stream: of an operator its results, without what only an operator has.
 
         >>> import holdfast as hf
-        >>> ticks = hf.stream(spark.readStream.format("rate").load())
-        >>> ticks.rows is ticks
-        True
+        >>> def columns(rows: hf.Rows) -> list[str]:
+        ...     return rows.rows.df.columns
         """
         raise NotImplementedError
 
@@ -123,9 +122,9 @@ class Steps(SaysHow):
         return self.with_columns_renamed({existing: new})
 
     def with_columns_renamed(self, names: Mapping[str, str]) -> Stream:
-        """Like ``DataFrame.withColumnsRenamed``: several at once, new names by old ones.
+        """Like ``DataFrame.withColumnsRenamed``: several, new names by old ones.
 
-        The watermark goes along with its column.
+        All at once, so that two may change places. The watermark goes along with its column.
 
         >>> import holdfast as hf
         >>> ticks = hf.stream(spark.readStream.format("rate").load())
@@ -139,7 +138,9 @@ class Steps(SaysHow):
                 f"there is no column {missing[0]!r} to rename",
                 hint=f"the columns are {', '.join(rows.df.columns)}",
             )
-        return rows.then(lambda df: df.withColumnsRenamed(renamed), renamed)
+        return rows.then(
+            lambda df: df.toDF(*(renamed.get(name, name) for name in df.columns)), renamed
+        )
 
     def transform(self, fn: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> Stream:
         """Apply any function from DataFrame to DataFrame that adds no state of Spark's.

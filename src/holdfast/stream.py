@@ -314,7 +314,13 @@ class Stream(Rows):
 
     @property
     def rows(self) -> Stream:
-        """Itself."""
+        """Itself.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> ticks.rows is ticks
+        True
+        """
         return self
 
     @property
@@ -487,7 +493,13 @@ class ResultStream(Rows):
 
     @cached_property
     def rows(self) -> Stream:
-        """The results as a stream, to go on with."""
+        """The results as a stream, to go on with.
+
+        >>> import holdfast as hf
+        >>> ticks = hf.stream(spark.readStream.format("rate").load())
+        >>> ticks.key_by("value").aggregate(n=hf.count()).rows.df.columns
+        ['value', 'n']
+        """
         return self._output("")
 
     def side(self, name: str) -> Stream:

@@ -70,8 +70,12 @@ def test_what_people_try_first() -> None:
         STREAM.aggregate(n=hf.count())  # type: ignore[attr-defined]
     with pytest.raises(hf.UnknownNameError, match=r'say key_by\("word"\).top\('):
         STREAM.top(3, by="n")  # type: ignore[attr-defined]
-    with pytest.raises(hf.UnknownNameError, match=r"transform\(lambda df: df.withColumnRenamed"):
+    with pytest.raises(hf.UnknownNameError, match=r"say with_column_renamed\(existing, new\)"):
         STREAM.withColumnRenamed("a", "b")  # type: ignore[attr-defined]
+    with pytest.raises(hf.UnknownNameError, match=r"transform\(lambda df: df.fillna"):
+        STREAM.fillna(0)  # type: ignore[attr-defined]
+    with pytest.raises(hf.UnknownNameError, match=r"its results have select_expr"):
+        KEYED.selectExpr("a")  # type: ignore[attr-defined]
     with pytest.raises(hf.UnknownNameError, match=r'start\("name", checkpoint_dir'):
         PIPELINE.trigger(availableNow=True)  # type: ignore[attr-defined]
 

@@ -14,7 +14,21 @@ from holdfast.errors import UnknownNameError
 __all__ = ["CONNECTED", "GROUPED", "KEYED", "PIPELINE", "QUERY", "ROWS", "WINDOWED", "SaysHow"]
 
 
-class SaysHow:
+class _Offers(type):
+    """Completion looks at classes too, the interactive interpreter's for one."""
+
+    def __dir__(cls) -> list[str]:
+        hidden = _hidden(cls)
+        return [name for name in super().__dir__() if name not in hidden]
+
+
+def _hidden(kind: type) -> set[str]:
+    """What users have no use for: a dataclass's fields, and what is said to be for other rooms."""
+    internal = {name for each in kind.__mro__ for name in vars(each).get("_internal", ())}
+    return internal | set(getattr(kind, "__dataclass_fields__", ()))
+
+
+class SaysHow(metaclass=_Offers):
     """An object that people take for one of PySpark's.
 
     >>> class Query(SaysHow):
@@ -32,9 +46,7 @@ class SaysHow:
     """Names, beside a dataclass's fields, that are for other rooms: tab completion doesn't offer them."""
 
     def __dir__(self) -> list[str]:
-        kinds = type(self).__mro__
-        hidden = {name for kind in kinds for name in vars(kind).get("_internal", ())}
-        hidden |= getattr(self, "__dataclass_fields__", {}).keys()
+        hidden = _hidden(type(self))
         return [name for name in super().__dir__() if name not in hidden]
 
     if not TYPE_CHECKING:  # Type checkers should go on finding names that aren't there.

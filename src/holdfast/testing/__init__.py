@@ -25,10 +25,12 @@ __all__ = ["EpochSource", "ProcessorTester", "SinkTests", "StorageTests"]
 _LAZY = {"EpochSource": "source", "SinkTests": "sinks", "StorageTests": "storage"}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"holdfast.testing.{_LAZY[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # Type checkers should go on finding names that aren't there.
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return getattr(import_module(f"holdfast.testing.{_LAZY[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -25,10 +25,9 @@ _MICROS = 1000
 class Rules:
     """When windows of an operator fire and go.
 
-        >>> from holdfast.choices import OutputMode
-    from holdfast.operators.window.spec import Tumbling
-        >>> Rules(Tumbling(1000), Emit(), "update").every_change
-        True
+    >>> from holdfast.operators.window.spec import Tumbling
+    >>> Rules(Tumbling(1000), Emit(), "update").every_change
+    True
     """
 
     window: FixedWindow
