@@ -107,9 +107,9 @@ from holdfast.windows import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.driver.progress import EpochProgress
     from holdfast.driver.recovery import Recovery
     from holdfast.spark.adopt import Adoption
-    from holdfast.spark.progress import EpochProgress
     from holdfast.spark.query import Query, QueryStatus
 
 __version__ = "0.1.0"

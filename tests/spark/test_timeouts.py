@@ -3,75 +3,112 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import holdfast as hf
-from holdfast.spark.query import Query
-from tests.spark.running_support import LONG_S, Pipeline
+from holdfast.checkpoint.entry import StagedOutput
+from holdfast.sinks._memory import MemorySink
+from holdfast.testing import EpochSource
 
 FORMS: list[Any] = ["10 ms", 0.01, timedelta(milliseconds=10)]
 
 
+class Waiting(hf.KeyedProcess):
+    """Doesn't end an epoch before a file is there."""
+
+    output = "n int"
+
+    def __init__(self, go_on: Path) -> None:
+        self.go_on = go_on
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: hf.Context) -> Iterator[Any]:
+        while not self.go_on.exists():
+            time.sleep(0.01)
+        yield (key.n,)
+
+
+class SlowSink(MemorySink):
+    """Doesn't make output durable before it is told to: no checkpoint is complete before."""
+
+    def __init__(self) -> None:
+        super().__init__("slow")
+        self.go_on = threading.Event()
+
+    def pre_commit(self, staged: Sequence[StagedOutput]) -> None:
+        self.go_on.wait()
+        super().pre_commit(staged)
+
+
 @pytest.fixture
-def stuck() -> Iterator[Query]:
-    """A pipeline by hand whose epoch doesn't end, and whose checkpoints don't come about."""
-    pipeline = Pipeline(every_epoch=False, manual=True, lost=False)
-    parts: Any = pipeline.running.parts
-    goes_on = threading.Event()
-    fail = pipeline.coordinator.checkpoint
+def stuck(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], hf.Query]]:
+    """Starts a pipeline whose first epoch doesn't end, and none of whose checkpoints is complete."""
+    sink, go_on = SlowSink(), tmp_path / "go-on"
+    queries = []
 
-    def fail_late() -> None:
-        goes_on.wait(LONG_S)
-        fail()
+    def start(trigger: str) -> hf.Query:
+        source = EpochSource(spark, "n int")
+        source.add([(1,)])
+        waiting = hf.stream(source.df).key_by("n").process(Waiting(go_on))
+        queries.append(
+            waiting.write_to(sink).start(
+                "p", tmp_path / "ck", trigger=trigger, local_dir=tmp_path / "local"
+            )
+        )
+        return queries[0]
 
-    parts.loop.run = lambda *_: goes_on.wait(LONG_S)
-    parts.coordinator.checkpoint = fail_late
-    waits_for_input: Any = pipeline.query
-    waits_for_input.processAllAvailable = pipeline.query.waited_for.wait
-    query = Query(parts, lambda: parts)
-    yield query
-    goes_on.set()
-    with pytest.raises(hf.StorageError, match="on a host that is gone"):
+    yield start
+    go_on.touch()
+    sink.go_on.set()
+    for query in queries:
         query.stop()
 
 
-WAITS: list[tuple[Callable[[Query, Any], object], str]] = [
-    (lambda query, timeout: query.checkpoint(timeout), "no checkpoint of 'p' was complete"),
-    (lambda query, timeout: query.step(timeout), "no epoch of 'p' ended"),
-    (
-        lambda query, timeout: query.process_all_available(timeout),
-        "input of 'p' that was there wasn't all processed",
-    ),
-]
-
-
-@pytest.mark.parametrize("timeout", FORMS, ids=repr)
-@pytest.mark.parametrize(("wait", "said"), WAITS, ids=lambda each: str(each)[:20])
-def test_a_time_out_says_what_was_waited_for(
-    stuck: Query, wait: Callable[[Query, Any], object], said: str, timeout: Any
-) -> None:
+def check(wait: Callable[[], object], said: str) -> None:
     with pytest.raises(hf.TimedOutError, match=rf"{said} within 0.01 s") as raised:
-        wait(stuck, timeout)
+        wait()
     assert isinstance(raised.value, TimeoutError)
     assert isinstance(raised.value, hf.HoldfastError)
     assert raised.value.kind == "timed-out"
     assert raised.value.hint
-    assert stuck.is_active
 
 
-@pytest.mark.parametrize("timeout", FORMS, ids=repr)
-def test_waiting_for_the_end_answers_instead(stuck: Query, timeout: Any) -> None:
-    assert stuck.await_termination(timeout) is False
-
-
-@pytest.mark.parametrize("wait", [wait for wait, _ in WAITS] + [Query.await_termination])
-def test_what_is_no_time_is_refused_at_once(
-    stuck: Query, wait: Callable[[Query, Any], object]
+def test_a_time_out_says_what_was_waited_for(
+    stuck: Callable[[str], hf.Query], tmp_path: Path
 ) -> None:
-    for wrong in ("soon", -1, True):
-        with pytest.raises(hf.InputError, match="timeout can't be"):
-            wait(stuck, wrong)
+    query = stuck("0.1 s")
+    for timeout in FORMS:
+        check(
+            partial(query.process_all_available, timeout),
+            "input of 'p' that was there wasn't all processed",
+        )
+        assert query.await_termination(timeout) is False
+    (tmp_path / "go-on").touch()
+    while query.status.last_epoch < 0:
+        assert not query.await_termination("20 ms")
+    for timeout in FORMS:
+        check(partial(query.checkpoint, timeout), "no checkpoint of 'p' was complete")
+    for wait in (query.checkpoint, query.process_all_available, query.await_termination):
+        for wrong in ("soon", -1, True):
+            with pytest.raises(hf.InputError, match="timeout can't be"):
+                wait(wrong)
+    assert query.is_active
+
+
+def test_a_step_that_times_out_says_so(stuck: Callable[[str], hf.Query], tmp_path: Path) -> None:
+    query = stuck("manual")
+    with pytest.raises(hf.TimedOutError, match=r"no epoch of 'p' ended within 3 s"):
+        query.step("3 s")  # long enough for it to begin
+    for timeout in FORMS:
+        check(partial(query.step, timeout), "the epoch under way of 'p' didn't end")
+    with pytest.raises(hf.InputError, match="timeout can't be 'soon'"):
+        query.step("soon")
+    (tmp_path / "go-on").touch()
+    assert query.step(timeout=None) is False
