@@ -46,7 +46,7 @@ def make(hdfs: LocalHdfs) -> Make:
 
 @pytest.fixture
 def storage(make: Make) -> HdfsStorage:
-    return make("&timeout_s=5")
+    return make("&timeout=5s")
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def test_locations_are_the_hosts_of_every_replica(make: Make) -> None:
 
 
 def test_an_object_below_the_block_size_is_one_block(make: Make) -> None:
-    whole, cut = make(""), make("&block_mb=1&replication=2")
+    whole, cut = make(""), make("&block=1MiB&replication=2")
     for storage in (whole, cut):
         storage.put("a", bytes(3 * 2**20 - 1))
         assert storage.get("a") == bytes(3 * 2**20 - 1)
@@ -220,7 +220,7 @@ def test_another_writers_object_does_not_count_as_ours(storage: HdfsStorage) -> 
 def test_datanodes_that_say_nothing_are_given_up_and_then_written_to_again(
     hdfs: LocalHdfs, make: Make
 ) -> None:
-    storage = make("&timeout_s=1")
+    storage = make("&timeout=1s")
     storage.put("a", b"x")
     for node in hdfs.datanodes:
         node.signal(signal.SIGSTOP)
@@ -233,7 +233,7 @@ def test_datanodes_that_say_nothing_are_given_up_and_then_written_to_again(
     finally:
         for node in hdfs.datanodes:
             node.signal(signal.SIGCONT)
-    patient = open_storage(storage.url.replace("timeout_s=1", "timeout_s=30"))
+    patient = open_storage(storage.url.replace("timeout=1s", "timeout=30s"))
     patient.put("b", b"y")
     assert patient.get("b") == b"y"
 
@@ -242,7 +242,7 @@ def test_with_a_datanode_gone_fewer_copies_are_written_at_first(
     hdfs: LocalHdfs, make: Make
 ) -> None:
     lost, kept = hdfs.datanodes
-    told, default = make("&replication=2&timeout_s=3"), make("&timeout_s=3")
+    told, default = make("&replication=2&timeout=3s"), make("&timeout=3s")
     lost.stop()
     try:
         for storage in (told, default):
@@ -401,7 +401,7 @@ def test_a_missing_permission_is_told(
 
 
 def test_a_cluster_without_datanodes_is_told(hdfs: LocalHdfs, make: Make) -> None:
-    storage = make("&timeout_s=4")
+    storage = make("&timeout=4s")
     storage.put("a", b"x")
     for node in hdfs.datanodes:
         node.stop()
@@ -420,11 +420,11 @@ def test_a_cluster_without_datanodes_is_told(hdfs: LocalHdfs, make: Make) -> Non
 
 
 def test_an_unreachable_namenode_is_told() -> None:
-    refused = open_storage("hdfs://127.0.0.1:1/ck?timeout_s=1")
+    refused = open_storage("hdfs://127.0.0.1:1/ck?timeout=1s")
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:1 can't be reached") as caught:
         list(refused.list())
     assert "NameNode" in str(caught.value.hint)
-    unknown = open_storage("hdfs://no-such-host.invalid:9000/ck?timeout_s=1")
+    unknown = open_storage("hdfs://no-such-host.invalid:9000/ck?timeout=1s")
     with pytest.raises(StorageError, match=r"no-such-host\.invalid:9000 can't be reached"):
         unknown.put("b", b"y")
 

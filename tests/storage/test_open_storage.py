@@ -15,6 +15,8 @@ from holdfast.storage import (
     ObjectStoreStorage,
     open_storage,
 )
+from holdfast.storage.hdfs_url import HdfsPlace
+from holdfast.storage.object_store_url import ObjectStorePlace
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,10 @@ def test_hdfs_urls_open_hdfs(url: str) -> None:
         ("hdfs://nn:port/ck", "no valid port"),
         ("hdfs://nn:9000/ck?replicas=3", "unknown options: replicas"),
         ("hdfs://nn:9000/ck?replication=0", "replication"),
-        ("hdfs://nn:9000/ck?block_mb=big", "block_mb"),
+        ("hdfs://nn:9000/ck?block=big", "block can't be 'big'"),
+        ("hdfs://nn:9000/ck?block=5", "block must be at least 1,048,576 bytes"),
+        ("hdfs://nn:9000/ck?timeout=0s", "timeout can't be '0s'"),
+        ("hdfs://nn:9000/ck?block_mb=1", "no option 'block_mb'. What to do: it is called block"),
     ],
 )
 def test_wrong_urls_are_refused(url: str, said: str) -> None:
@@ -99,7 +104,8 @@ def test_wrong_urls_are_refused(url: str, said: str) -> None:
         ("s3:///ck", "no object store"),
         ("s3://key:secret@bucket/ck", "carries credentials"),
         ("s3://bucket/ck?secret_key=x", "options"),
-        ("s3://bucket/ck?timeout_s=soon", "timeout_s"),
+        ("s3://bucket/ck?timeout=soon", "timeout can't be 'soon'"),
+        ("s3://bucket/ck?timeout_s=5", "no option 'timeout_s'. What to do: it is called timeout"),
         ("gs://bucket/ck#x", "no object store"),
     ],
 )
@@ -107,6 +113,17 @@ def test_wrong_urls_are_refused_and_secrets_not_repeated(url: str, said: str) ->
     with pytest.raises(ConfigurationError, match=said) as caught:
         open_storage(url)
     assert "secret@" not in str(caught.value)
+
+
+def test_times_and_sizes_of_a_url_are_written_as_everywhere() -> None:
+    for text, seconds in (("10s", 10), ("500ms", 0.5), ("1+minute", 60), ("7", 7), ("1.5", 1.5)):
+        assert HdfsPlace.of(f"hdfs://nn/ck?timeout={text}").timeout_s == seconds
+        assert ObjectStorePlace.of(f"s3://bucket/ck?timeout={text}").timeout_s == seconds
+    for text, mib in (("64MiB", 64), ("1g", 1024), ("100MB", 95), (str(2 << 20), 2)):
+        assert HdfsPlace.of(f"hdfs://nn/ck?block={text}").block_bytes == mib << 20
+    plain = HdfsPlace.of("hdfs://nn/ck")
+    assert (plain.timeout_s, plain.block_bytes) == (10, 128 << 20)
+    assert ObjectStorePlace.of("s3://bucket/ck").timeout_s == 30
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/ck", "az://container/ck", "abfss://c@acc/ck"])

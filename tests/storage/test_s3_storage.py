@@ -42,7 +42,7 @@ def server(
 
 @pytest.fixture
 def storage(server: S3Server) -> ObjectStoreStorage:
-    return ObjectStoreStorage(f"s3://holdfast/ck-{next(_numbers)}?timeout_s=10")
+    return ObjectStoreStorage(f"s3://holdfast/ck-{next(_numbers)}?timeout=10s")
 
 
 @pytest.fixture(autouse=True)
@@ -196,7 +196,7 @@ def test_wrong_credentials_are_told(
 
 def test_an_unreachable_endpoint_is_told(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    storage = open_storage("s3://holdfast/ck?timeout_s=1")
+    storage = open_storage("s3://holdfast/ck?timeout=1s")
     for verb in (lambda: list(storage.list()), lambda: storage.put("a", b"x")):
         with pytest.raises(StorageError, match=r"127\.0\.0\.1:1") as caught:
             verb()
@@ -207,7 +207,7 @@ def test_a_server_that_says_nothing_is_given_up(
     server: S3Server, storage: ObjectStoreStorage
 ) -> None:
     storage.put("a", b"x")
-    hurried = open_storage(storage.url.replace("timeout_s=10", "timeout_s=1"))
+    hurried = open_storage(storage.url.replace("timeout=10s", "timeout=1s"))
     server.signal(signal.SIGSTOP)
     try:
         for verb in (lambda: hurried.get("a"), lambda: hurried.put("b", b"y")):

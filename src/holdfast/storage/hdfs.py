@@ -68,8 +68,8 @@ _wary_until: dict[str, float] = {}
 class HdfsStorage(Storage):
     """Objects as files below a folder of HDFS: ``hdfs://nn:9000/ck``.
 
-    Options stand in the URL's query: ``replication`` (copies of each block), ``block_mb`` (size of a
-    block, 128 unless told, so that most objects are one block), ``timeout_s`` (give an attempt up
+    Options stand in the URL's query: ``replication`` (copies of each block), ``block`` (size of a
+    block, 128 MiB unless told, so that most objects are one block), ``timeout`` (give an attempt up
     when nothing has moved for so long, 10 unless told), and ``web`` (the NameNode's HTTP address,
     for :meth:`locations`; port 9870 of the NameNode's host unless told).
 

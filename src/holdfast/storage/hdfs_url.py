@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.errors import ConfigurationError
+from holdfast.storage.url_options import check_renamed, duration_of, size_of
 
 __all__ = ["HdfsPlace"]
 
-_HINT = "write it as hdfs://namenode:9000/folder, if need be with ?replication=3&block_mb=128&timeout_s=10&web=http://namenode:9870"
-_OPTIONS = ("replication", "block_mb", "timeout_s", "web")
+_HINT = "write it as hdfs://namenode:9000/folder, if need be with ?replication=3&block=128MiB&timeout=10s&web=http://namenode:9870"
+_MIB = 1 << 20
+_OPTIONS = ("replication", "block", "timeout", "web")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class HdfsPlace:
                 hint="set HADOOP_USER_NAME instead, or log in with Kerberos",
             )
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        check_renamed(options)
         if unknown := sorted(options.keys() - set(_OPTIONS)):
             raise ConfigurationError(
                 f"{url!r} has unknown options: {', '.join(unknown)}",
@@ -59,8 +62,9 @@ class HdfsPlace:
             port=_port(url),
             root="" if root == "/" else root,
             replication=_number(url, options, "replication"),
-            block_bytes=(_number(url, options, "block_mb") or 128) * 2**20,
-            timeout_s=_number(url, options, "timeout_s") or 10,
+            # HDFS wants a multiple of what one of its checksums covers.
+            block_bytes=size_of(options, "block", "128MiB", least=_MIB) // _MIB * _MIB,
+            timeout_s=duration_of(options, "timeout", "10s"),
             web=options.get("web", f"http://{parts.hostname}:9870"),
         )
 

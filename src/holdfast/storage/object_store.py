@@ -53,7 +53,7 @@ class ObjectStoreStorage(Storage):
     """Objects below a prefix of a bucket: ``s3://bucket/ck``, ``gs://bucket/ck``, ``az://container/ck``.
 
     Endpoint, region and credentials come from the environment of each process (``AWS_ENDPOINT_URL``,
-    ``AWS_REGION``, ``AWS_ACCESS_KEY_ID``, …), never from the URL. The query takes ``timeout_s``, the
+    ``AWS_REGION``, ``AWS_ACCESS_KEY_ID``, …), never from the URL. The query takes ``timeout``, the
     limit of one request (30 unless told); a request is tried again until three times as long.
 
     >>> ObjectStoreStorage("s3://bucket/ck")
@@ -206,7 +206,7 @@ class ObjectStoreStorage(Storage):
             )
         return _clients[key]
 
-    def _connect(self, timeout_s: int) -> S3Store:
+    def _connect(self, timeout_s: float) -> S3Store:
         global _clients_of
         from obstore.store import from_url
 

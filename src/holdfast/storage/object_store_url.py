@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from holdfast.errors import ConfigurationError
+from holdfast.storage.url_options import check_renamed, duration_of
 
 __all__ = ["ENVIRONMENT", "ObjectStorePlace"]
 
@@ -21,23 +22,23 @@ ENVIRONMENT = {
 }
 """URL schemes, and how the names of their environment variables begin."""
 
-_HINT = "write it as s3://bucket/folder, gs://bucket/folder or az://container/folder, if need be with ?timeout_s=30"
+_HINT = "write it as s3://bucket/folder, gs://bucket/folder or az://container/folder, if need be with ?timeout=30s"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectStorePlace:
     """A prefix of a bucket.
 
-    >>> place = ObjectStorePlace.of("s3://bucket/ck/?timeout_s=5")
+    >>> place = ObjectStorePlace.of("s3://bucket/ck/?timeout=5s")
     >>> place.address, place.timeout_s
-    ('s3://bucket/ck', 5)
+    ('s3://bucket/ck', 5.0)
     """
 
     url: str
     scheme: str
     address: str
     """The URL without options."""
-    timeout_s: int
+    timeout_s: float
     """How long one request may take."""
 
     @classmethod
@@ -53,14 +54,14 @@ class ObjectStorePlace:
                 hint=f"set them in the environment ({ENVIRONMENT[parts.scheme]}…): URLs end up in logs",
             )
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        timeout = options.pop("timeout_s", "30")
-        if options or not timeout.isascii() or not timeout.isdigit() or int(timeout) == 0:
+        check_renamed(options)
+        if unknown := sorted(options.keys() - {"timeout"}):
             raise ConfigurationError(
-                f"{parts.scheme}://{parts.netloc}{parts.path} has options that are unknown or wrong: {', '.join(sorted(options)) or timeout!r}",
-                hint="the only option is timeout_s, in whole seconds; credentials and endpoint come from the environment",
+                f"{parts.scheme}://{parts.netloc}{parts.path} has unknown options: {', '.join(unknown)}",
+                hint="the only option is timeout; credentials and endpoint come from the environment",
             )
         address = f"{parts.scheme}://{parts.netloc}/{parts.path.strip('/')}".rstrip("/")
-        return cls(url, parts.scheme, address, int(timeout))
+        return cls(url, parts.scheme, address, duration_of(options, "timeout", "30s"))
 
     def settings(self, environ: Mapping[str, str]) -> frozenset[tuple[str, str]]:
         """The variables that matter to this store's client."""
