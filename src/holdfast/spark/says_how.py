@@ -79,6 +79,10 @@ _WRITE = (
     'write_to(hf.sinks.parquet("out")).start("name", checkpoint_dir="ck"); sinks are named in '
     "docs/sinks.md, and foreachBatch(fn) is hf.sinks.foreach_batch(fn)"
 )
+_MODE = (
+    'window(…, output_mode="update") or top(…, output_mode="append"), where results are made; aggregates put '
+    "out what changed, and joins and processes each row once"
+)
 _LOOK = (
     "write_to(sink) with sink = hf.sinks.memory('seen') or hf.sinks.console(), and start it: rows are "
     "there as they come, in sink.rows()"
@@ -134,7 +138,8 @@ ROWS = _joined(
             "foreach foreachPartition foreachBatch",
             "write_to(hf.sinks.foreach_batch(fn)), where fn(df, epoch, maybe_repeated) gets each epoch",
         ),
-        _each("outputMode trigger option options format queryName start toTable", _WRITE),
+        _each("trigger option options format queryName start toTable", _WRITE),
+        {"outputMode": _MODE},
         _each("agg aggregate count sum avg mean min max", _AGGREGATE),
         _each("cube rollup groupingSets", _SETS),
         _each("distinct dropDuplicates drop_duplicates", _ONCE),
@@ -247,7 +252,8 @@ CONNECTED = _each("process aggregate window write_to transformWithState", "broad
 _START = 'start("name", checkpoint_dir="ck", trigger="10 s"), which takes all settings'
 PIPELINE = _joined(
     (
-        _each("option options outputMode queryName trigger format partitionBy clusterBy", _START),
+        _each("option options queryName trigger format partitionBy clusterBy", _START),
+        {"outputMode": _MODE},
         _each("foreach foreachBatch", "write_to(hf.sinks.foreach_batch(fn))"),
         _each("toTable", 'write_to(hf.sinks.parquet("out"))'),
         _each("awaitTermination await_termination", "start(…).await_termination()"),

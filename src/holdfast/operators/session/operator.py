@@ -128,7 +128,8 @@ class SessionOperator(Operator):
 
     def describe(self) -> str:
         """Keys, gap, output mode and aggregates in words; equal words mean equal state."""
-        # The output mode too: what may be taken back, and when to look at a key, hang on it.
+        # The output mode too: what may be taken back, and when to look at a key, hang on it. These are
+        # words of the log, and older than those of the API: with others it would be another operator.
         keys = ", ".join(f"{name}: {kind}" for name, kind in self._keys)
         lines = [f"sessions by {keys}", f"gap {self.gap_ms} ms, output {self.output_mode}"]
         return "\n".join([*lines, *map(str, self.aggregates)])

@@ -161,6 +161,7 @@ class TopOperator(Operator):
         """Keys, order and when keys go; equal words mean equal state."""
         keys = ", ".join(f"{name}: {kind}" for name, kind in self.keys)
         order = ", ".join(f"{name} {'de' if down else 'a'}scending" for name, down in self.order)
+        # Words of the log, and older than those of the API: with others it would be another operator.
         words = [f"top {self.n} by {keys}", f"order: {order}", f"output: {self.output_mode}"]
         if self.expires is not None:
             words.append(f"until {self.lateness_ms} ms after {self.expires}")

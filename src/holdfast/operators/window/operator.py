@@ -154,6 +154,7 @@ class WindowOperator(Operator):
             if keys
             else f"{rules.output_mode} {self.window}"
         )
+        # Words of the log, and older than those of the API: with others it would be another operator.
         second = f"lateness {rules.lateness_ms} ms, trigger: {rules.emit}"
         return "\n".join([first, second, *map(str, self.aggregates)])
 
