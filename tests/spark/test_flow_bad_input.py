@@ -67,7 +67,7 @@ def test_a_slide_larger_than_its_window() -> None:
 
 
 def test_a_global_window_that_would_never_put_anything_out(timed: hf.Stream) -> None:
-    with pytest.raises(hf.InputError, match="say emit=hf.emit"):
+    with pytest.raises(hf.InputError, match=r"say emit=hf\.emit"):
         timed.key_by("k").window(hf.global_window()).aggregate(n=hf.count())
 
 

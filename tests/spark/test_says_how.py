@@ -74,7 +74,7 @@ def test_what_people_try_first() -> None:
         STREAM.withColumnRenamed("a", "b")  # type: ignore[attr-defined]
     for thing in (STREAM, PIPELINE):
         with pytest.raises(hf.UnknownNameError, match=r'say window\(…, output_mode="update"\)'):
-            thing.outputMode("update")  # type: ignore[attr-defined]
+            thing.outputMode("update")  # type: ignore[union-attr]
     with pytest.raises(hf.UnknownNameError, match=r"transform\(lambda df: df.fillna"):
         STREAM.fillna(0)  # type: ignore[attr-defined]
     with pytest.raises(hf.UnknownNameError, match=r"its results have select_expr"):
