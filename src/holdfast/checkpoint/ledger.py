@@ -255,11 +255,7 @@ class Ledger:
             self._pending[sink] = [o for o in self._pending.get(sink, []) if o not in done]
 
     def ahead(self) -> Ahead:
-        """How far processing is ahead of the log; ``query.status.ahead`` has it.
-
-        >>> Ahead(epochs=2, unsaved_bytes=4096, oldest_ms=None).unsaved_bytes
-        4096
-        """
+        """How far processing is ahead of the log."""
         with self._lock:
             unsaved = sum(r.size_bytes for r in self._version.runs().values() if r.stored is None)
             waiting = sum(o.size_bytes for outputs in self._staged.values() for o in outputs)
