@@ -30,6 +30,11 @@ def planned(spark: SparkSession) -> dict[tuple[str, str], Any]:
         rows = PROGRAMS[program]().rows(source, 0, Random(0))
         return hf.stream(EpochSource(spark, spark_schema(rows.schema)).df)
 
+    def timed(program: str, lateness: float) -> Any:
+        rows = stream(program).with_watermark("ts", 1, allowed_lateness=lateness)
+        return rows.key_by("k")
+
+    totals = {"n": hf.count(), "total": hf.sum("x"), "most": hf.max("x")}
     return {
         ("aggregate", "totals"): stream("aggregate")
         .key_by("k")
@@ -47,6 +52,13 @@ def planned(spark: SparkSession) -> dict[tuple[str, str], Any]:
         .with_watermark("ts", 1.5, allowed_lateness=0.5)
         .key_by("k")
         .process(Steps()),
+        ("window", "windows"): timed("window", 1.5)
+        .window(hf.tumbling(2, offset=0.3))
+        .aggregate(**totals),
+        ("sliding", "windows"): timed("sliding", 1.5)
+        .window(hf.sliding(3, 2), trigger=hf.trigger(early_every=0.9), output="retract")
+        .aggregate(**totals),
+        ("session", "sessions"): timed("session", 0.9).window(hf.session(0.4)).aggregate(**totals),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from holdfast.testing.simulation.aggregating import AggregateProgram
 from holdfast.testing.simulation.processing import ProcessProgram
 from holdfast.testing.simulation.program import Program
+from holdfast.testing.simulation.windowing import SessionProgram, SlidingProgram, WindowProgram
 
 __all__ = ["PROGRAMS"]
 
@@ -15,6 +16,9 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
     for made in (
         AggregateProgram,
         ProcessProgram,
+        WindowProgram,
+        SlidingProgram,
+        SessionProgram,
     )
 }
 """Each call makes a program for one run."""
