@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from holdfast.testing.simulation.aggregating import AggregateProgram
+from holdfast.testing.simulation.graphs import ChainProgram, ReadersProgram, SidesProgram
 from holdfast.testing.simulation.processing import ProcessProgram
 from holdfast.testing.simulation.program import Program
 from holdfast.testing.simulation.windowing import SessionProgram, SlidingProgram, WindowProgram
@@ -19,6 +20,9 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
         WindowProgram,
         SlidingProgram,
         SessionProgram,
+        ChainProgram,
+        ReadersProgram,
+        SidesProgram,
     )
 }
 """Each call makes a program for one run."""
