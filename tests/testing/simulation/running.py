@@ -20,6 +20,7 @@ from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.version import Version
 from holdfast.state.view import TableView
 from holdfast.storage import MemoryStorage
+from holdfast.tasks.loop import read_loop
 from holdfast.tasks.outputs import handed_schema
 from holdfast.tasks.task import TaskReport, TaskSpec, work_through
 from holdfast.testing.simulation.program import EpochInput, Outcome, Program, Stage
@@ -165,7 +166,7 @@ class Run:
                 if feed.source is not None:
                     parts = sources[feed.source]
                 elif feed.loop:
-                    parts = self._waiting(feed.stage, spec.partitions)
+                    parts = self._waiting(feed.stage, spec.partitions, spec.clock)
                 else:
                     parts = self._handed[feed.stage]
                 for at, rows in enumerate(parts):
@@ -183,8 +184,12 @@ class Run:
                         tasks[p] += own.combine_chunks().to_batches()
         return tasks
 
-    def _waiting(self, stage: str, partitions: int) -> list[pa.Table]:
-        raise NotImplementedError
+    def _waiting(self, stage: str, partitions: int, clock: Clock) -> list[pa.Table]:
+        """What each partition of a loop has kept."""
+        loop = self.program.stage(stage)
+        spec = self._spec(loop, clock, partitions)
+        schema = loop.operator.output_schema
+        return [pa.Table.from_batches(read_loop(spec, p), schema) for p in range(partitions)]
 
 
 def _less(ms: int | None, behind: int) -> int | None:

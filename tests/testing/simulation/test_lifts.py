@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.operators.input_rows import TAG
+from holdfast.testing.simulation.graphs import Alarms
 from holdfast.testing.simulation.processing import Steps
 from holdfast.testing.simulation.program import Program
 from holdfast.testing.simulation.programs import PROGRAMS
@@ -34,6 +35,8 @@ def planned(spark: SparkSession) -> dict[tuple[str, str], Any]:
         rows = stream(program).with_watermark("ts", 1, allowed_lateness=lateness)
         return rows.key_by("k")
 
+    left, right = stream("join").with_watermark("ts", 1), stream("join", 1)
+    right = right.with_watermark("at", 0.6, allowed_lateness=0.3, idle_timeout=2)
     totals = {"n": hf.count(), "total": hf.sum("x"), "most": hf.max("x")}
     return {
         ("aggregate", "totals"): stream("aggregate")
@@ -59,6 +62,14 @@ def planned(spark: SparkSession) -> dict[tuple[str, str], Any]:
         .window(hf.sliding(3, 2), trigger=hf.trigger(early_every=0.9), output="retract")
         .aggregate(**totals),
         ("session", "sessions"): timed("session", 0.9).window(hf.session(0.4)).aggregate(**totals),
+        ("chain", "totals"): stream("chain").key_by("k").aggregate(**totals),
+        ("sides", "alarms"): timed("sides", 0).process(Alarms()),
+        ("derived", "first"): stream("derived")
+        .with_watermark("ts", 1)
+        .key_by("k", "x")
+        .drop_duplicates(within_watermark=True),
+        ("top", "best"): stream("top").key_by("k").top(3, by=("x", "desc")),
+        ("join", "pairs"): left.join(right, on="k", between=(-0.4, 0.9), how="left"),
     }
 
 

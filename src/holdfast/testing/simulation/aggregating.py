@@ -114,7 +114,7 @@ class AggregateProgram(Program):
         """The newest row of each key."""
         return {sink: newest(epochs) for sink, epochs in outcome.items()}
 
-    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[str, Any]:
+    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[Any, Any]:
         """See :meth:`Program.state`."""
         rows = rows_of(tables["totals.groups"].select(["k", "n.count", "total.sum"]))
         return {"totals.groups": {k: (n, total) for k, n, total in rows}}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -351,5 +350,3 @@ def _through(work: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], Task
             handed.append(next(work))
         except StopIteration as end:
             return handed, end.value
-
-

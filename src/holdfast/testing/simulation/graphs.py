@@ -124,7 +124,7 @@ class ChainProgram(Program):
         """The newest row of each key."""
         return {sink: newest(epochs) for sink, epochs in outcome.items()}
 
-    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[str, Any]:
+    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[Any, Any]:
         """See :meth:`Program.state`."""
         return _state_of(tables, ["totals", *self.readers])
 
@@ -212,7 +212,7 @@ class SidesProgram(Program):
         state = {"sums": sums.state, "rung": rung.state}
         return Answer(made(out), {**state, "alarms": oracle.totals})
 
-    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[str, Any]:
+    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[Any, Any]:
         """See :meth:`Program.state`."""
         values = rows_of(tables["alarms.values"].select(["k", "total"]))
         alarms = {k: total for k, total in values if total is not None}

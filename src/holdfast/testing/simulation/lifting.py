@@ -5,7 +5,7 @@ The same columns as ``spark/plans/`` select, made with Arrow. Hashes are Spark's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,16 @@ from holdfast.operators.input_rows import CONTROL, SOURCE
 from holdfast.state.hashing import partition_of, partition_range
 from holdfast.state.schema import HASH
 
-__all__ = ["Lift", "buffers_of", "cut", "lift_groups", "lift_rows", "spark_hash", "spark_hashes"]
+__all__ = [
+    "Lift",
+    "buffers_of",
+    "cut",
+    "lift_groups",
+    "lift_rows",
+    "lift_side",
+    "spark_hash",
+    "spark_hashes",
+]
 
 Lift = Callable[[pa.Table, int], pa.Table]
 """Makes of the rows of a part of a feed, and the number of that part, what an operator takes."""
@@ -98,6 +107,21 @@ def lift_rows(schema: pa.Schema, keys: int, source: int = 0) -> Lift:
 def _nothing(rows: pa.Table) -> list[Any]:
     del rows
     return []
+
+
+def lift_side(schema: pa.Schema, keys: int, side: int, slots: Mapping[str, str]) -> Lift:
+    """Rows of one side of a join, its columns in their slots, as ``spark/plans/join.py`` lifts them."""
+    columns = {slot: name for name, slot in slots.items()}
+
+    def lift(rows: pa.Table, part: int) -> pa.Table:
+        packed = dict(zip(rows.column_names, rows.columns, strict=True))
+        for field in list(schema)[keys + 3 :]:
+            at = columns.get(field.name)
+            packed[field.name] = pa.nulls(rows.num_rows, field.type) if at is None else packed[at]
+        return whole(pa.table(packed), part)
+
+    whole = lift_rows(schema, keys, side)
+    return lift
 
 
 def lift_groups(

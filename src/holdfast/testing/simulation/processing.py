@@ -143,7 +143,7 @@ class ProcessProgram(Program):
             oracle.epoch(epoch.record, rows_of(epoch.sources[0]))
         return oracle.answer()
 
-    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[str, Any]:
+    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[Any, Any]:
         """See :meth:`Program.state`."""
         values = rows_of(tables["steps.values"].select(["k", "n", "total"]))
         log = rows_of(tables["steps.list.log"].select(["k", "sequence", "value"]))

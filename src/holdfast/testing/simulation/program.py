@@ -133,7 +133,7 @@ class Answer:
     """What must come of an input."""
 
     rows: Outcome
-    state: Mapping[str, Any] | None = None
+    state: Mapping[Any, Any] | None = None
     """What :meth:`Program.state` must find; None if that isn't compared."""
 
 
@@ -231,7 +231,7 @@ class Program(ABC):
             for sink, epochs in outcome.items()
         }
 
-    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[str, Any] | None:
+    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[Any, Any] | None:
         """What the live rows of the state tables come to, in the form of an answer's state."""
         del tables
         return None

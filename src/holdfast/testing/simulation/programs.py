@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 
 from holdfast.testing.simulation.aggregating import AggregateProgram
 from holdfast.testing.simulation.graphs import ChainProgram, ReadersProgram, SidesProgram
+from holdfast.testing.simulation.joining import JoinProgram
 from holdfast.testing.simulation.processing import ProcessProgram
 from holdfast.testing.simulation.program import Program
+from holdfast.testing.simulation.remembering import DerivedProgram, LoopProgram, TopProgram
 from holdfast.testing.simulation.windowing import SessionProgram, SlidingProgram, WindowProgram
 
 __all__ = ["PROGRAMS"]
@@ -23,6 +25,10 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
         ChainProgram,
         ReadersProgram,
         SidesProgram,
+        DerivedProgram,
+        JoinProgram,
+        TopProgram,
+        LoopProgram,
     )
 }
 """Each call makes a program for one run."""

@@ -8,7 +8,13 @@ from random import Random
 
 from holdfast import runtime
 from holdfast.driver.engine import Stream, StreamError, Ticker
-from holdfast.testing.simulation.inputs import Inputs, Ranges, SimulatedBatch, offsets_text, ranges_after
+from holdfast.testing.simulation.inputs import (
+    Inputs,
+    Ranges,
+    SimulatedBatch,
+    offsets_text,
+    ranges_after,
+)
 
 __all__ = ["SimulatedStream", "SimulatedTicker"]
 
@@ -96,7 +102,9 @@ class SimulatedStream(Stream):
         """Wait until nothing is left to read."""
         with self._changed:
             before = self._idle
-            self._changed.wait_for(lambda: self._idle > before + 1 or not self.is_active or self._error)
+            self._changed.wait_for(
+                lambda: self._idle > before + 1 or not self.is_active or self._error
+            )
         if self._error is not None:
             raise StreamError(str(self._error)) from self._error
 
@@ -155,9 +163,7 @@ class SimulatedStream(Stream):
         """How far the next epoch reads: some of what there is."""
         there = until or tuple(self._inputs.available)
         most = self._draw.randint(1, _MOST_PIECES)
-        return tuple(
-            max(had, min(end, had + most)) for had, end in zip(read, there, strict=True)
-        )
+        return tuple(max(had, min(end, had + most)) for had, end in zip(read, there, strict=True))
 
     def _rest(self) -> None:
         with self._changed:

@@ -9,15 +9,16 @@ from typing import Any
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.testing.simulation.program import Row
 
-__all__ = ["SessionOracle", "WindowOracle"]
+__all__ = ["SessionOracle", "WindowOracle", "late_by"]
 
 Key = str | None
 Values = list[int | None]
 
 
-def _late_ms(record: EpochRecord) -> int | None:
-    """What is at or before it is late; at the end nothing is that was not before."""
-    return record.previous_watermark_ms if record.at_end else record.watermark_ms
+def late_by(record: EpochRecord, *, derived: bool = False) -> int | None:
+    """What is at or before it is late. Results of others are by the epoch before, as all is at the end."""
+    by_previous = derived or record.at_end
+    return record.previous_watermark_ms if by_previous else record.watermark_ms
 
 
 def _reached(ms: int | None, end: int) -> bool:
@@ -51,6 +52,8 @@ class WindowOracle:
     lateness: int
     early_every: int | None
     retracts: bool
+    derived: bool = False
+    """Whether rows are others' results."""
     windows: dict[tuple[Key, int], _Window] = field(default_factory=dict)
 
     @property
@@ -82,7 +85,7 @@ class WindowOracle:
         return out
 
     def _take(self, record: EpochRecord, k: Key, x: int | None, ts: int) -> None:
-        late = _late_ms(record)
+        late = late_by(record, derived=self.derived)
         newest = (ts // 1000 - self.offset) // self.slide * self.slide + self.offset
         for start in range(newest, newest - self.size, -self.slide):
             end = start + self.size
@@ -134,7 +137,7 @@ class SessionOracle:
 
     def epoch(self, record: EpochRecord, rows: Sequence[Row]) -> list[Row]:
         """What an epoch puts out."""
-        late, mark = _late_ms(record), record.watermark_ms
+        late, mark = late_by(record), record.watermark_ms
         for session in self.sessions:
             session.touched = False
         for k, x, ts in rows:

@@ -15,7 +15,7 @@ from holdfast.operators.aggregates.kinds import AggregateSpec, Input
 from holdfast.operators.base import Operator
 from holdfast.operators.session.operator import SessionOperator
 from holdfast.operators.window.operator import WindowOperator
-from holdfast.operators.window.spec import Sliding, Trigger, Tumbling
+from holdfast.operators.window.spec import GlobalWindow, Output, Sliding, Trigger, Tumbling
 from holdfast.testing.simulation.lifting import Lift, lift_groups
 from holdfast.testing.simulation.program import (
     Answer,
@@ -32,10 +32,18 @@ from holdfast.testing.simulation.program import (
 from holdfast.testing.simulation.window_oracle import SessionOracle, WindowOracle
 from holdfast.testing.simulation.words import TIME, key_of, some, table, time_us
 
-__all__ = ["SPECS", "SessionProgram", "SlidingProgram", "WindowProgram", "timed_rows"]
+__all__ = [
+    "SPECS",
+    "SessionProgram",
+    "SlidingProgram",
+    "WindowProgram",
+    "state_of_windows",
+    "timed_rows",
+    "window_stage",
+]
 
-_KEYS = ("a", "b", "c", "d", None)
-KEYS = (("k", pa.string()),)
+_WORDS = ("a", "b", "c", "d", None)
+_KEYS = (("k", pa.string()),)
 SPECS = (
     AggregateSpec("n", "count"),
     AggregateSpec("total", "sum", (Input("x", pa.int64()),)),
@@ -47,7 +55,7 @@ def timed_rows(batch: int, rng: Random) -> pa.Table:
     """Rows of few keys, of which some have no time."""
     places = some(rng)
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
-        "k": (pa.string(), [key_of(rng, _KEYS) for _ in places]),
+        "k": (pa.string(), [key_of(rng, _WORDS) for _ in places]),
         "x": (pa.int64(), [rng.choice([None, *range(-5, 20)]) for _ in places]),
         "ts": (TIME, [time_us(rng, batch) if rng.random() < 0.95 else None for _ in places]),
     }
@@ -66,6 +74,33 @@ def _lift(operator: Operator, between: Callable[[pa.ChunkedArray], list[Any]]) -
     return lift
 
 
+def _lift_windows(operator: WindowOperator) -> Lift:
+    """Rows with the panes that they are in."""
+    window = operator.window
+    assert not isinstance(window, GlobalWindow)
+    size, offset = window.pane_ms * 1000, window.offset_ms * 1000
+
+    def between(times: pa.ChunkedArray) -> list[Any]:
+        micros = times.to_numpy()
+        panes = micros - (micros - offset) % size
+        return [pa.array(panes), times, _ones(times)]
+
+    return _lift(operator, between)
+
+
+def window_stage(name: str, size_ms: int, feed: Feed, sink: str, *, behind_ms: int = 0) -> Stage:
+    """Tumbling windows of another stage's rows."""
+    operator = WindowOperator(name, _KEYS, Tumbling(size_ms), SPECS, time_type=TIME)
+    ports = (Port(_lift_windows(operator), (feed,)),)
+    return Stage(operator, ports, {sink: ""}, behind_ms=behind_ms)
+
+
+def state_of_windows(tables: Mapping[str, pa.Table]) -> dict[Any, Any]:
+    """Count and sum of every window that is remembered, by key and start in µs."""
+    names = ["k", "window_start", "n.count", "total.sum"]
+    return {row[:2]: row[2:] for row in rows_of(tables["windows.windows"].select(names))}
+
+
 def _ones(times: pa.ChunkedArray) -> pa.Array:
     return pa.array(np.ones(len(times), np.int64))
 
@@ -81,24 +116,18 @@ class WindowProgram(Program):
     lateness_ms = 1_500
 
     def __init__(self) -> None:
+        output: Output = "retract" if self.retracts else "append"
         operator = WindowOperator(
             "windows",
-            KEYS,
+            _KEYS,
             self.window,
             SPECS,
             time_type=TIME,
             trigger=self.trigger,
-            output="retract" if self.retracts else "append",
+            output=output,
             lateness_ms=self.lateness_ms,
         )
-        size, offset = self.window.pane_ms * 1000, self.window.offset_ms * 1000
-
-        def between(times: pa.ChunkedArray) -> list[Any]:
-            micros = times.to_numpy()
-            panes = micros - (micros - offset) % size
-            return [pa.array(panes), times, _ones(times)]
-
-        port = Port(_lift(operator, between), (Feed(0, time="main"),))
+        port = Port(_lift_windows(operator), (Feed(0, time="main"),))
         super().__init__([timed_rows], [Stage(operator, (port,), {"sink-0": ""})])
 
     def answer(self, epochs: Sequence[EpochInput]) -> Answer:
@@ -128,11 +157,9 @@ class WindowProgram(Program):
                 left[tuple(row)] = left.get(tuple(row), 0) + change
         return {"sink-0": {row: count for row, count in left.items() if count}}
 
-    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[str, Any]:
+    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[Any, Any]:
         """See :meth:`Program.state`."""
-        names = ["k", "window_start", "n.count", "total.sum"]
-        rows = rows_of(tables["windows.windows"].select(names))
-        return {"windows.windows": {(k, start): (n, total) for k, start, n, total in rows}}
+        return {"windows.windows": state_of_windows(tables)}
 
 
 class SlidingProgram(WindowProgram):
@@ -154,7 +181,7 @@ class SessionProgram(Program):
 
     def __init__(self) -> None:
         operator = SessionOperator(
-            "sessions", KEYS, self.gap_ms, SPECS, time_type=TIME, lateness_ms=self.lateness_ms
+            "sessions", _KEYS, self.gap_ms, SPECS, time_type=TIME, lateness_ms=self.lateness_ms
         )
         lift = _lift(operator, lambda times: [times, times, _ones(times)])
         port = Port(lift, (Feed(0, time="main"),))
@@ -169,7 +196,7 @@ class SessionProgram(Program):
             out += [(epoch.record.epoch, row) for row in rows]
         return Answer(made({"sink-0": out}), {"sessions.sessions": oracle.state})
 
-    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[str, Any]:
+    def state(self, tables: Mapping[str, pa.Table]) -> Mapping[Any, Any]:
         """See :meth:`Program.state`."""
         names = ["k", "window_start", "window_end", "n.count", "total.sum"]
         rows = rows_of(tables["sessions.sessions"].select(names))
