@@ -59,7 +59,7 @@ def planned(spark: SparkSession) -> dict[tuple[str, str], Any]:
         .window(hf.tumbling(2, offset=0.3))
         .aggregate(**totals),
         ("sliding", "windows"): timed("sliding", 1.5)
-        .window(hf.sliding(3, 2), trigger=hf.trigger(early_every=0.9), output="retract")
+        .window(hf.sliding(3, 2), emit=hf.emit(early_every=0.9), output_mode="retract")
         .aggregate(**totals),
         ("session", "sessions"): timed("session", 0.9).window(hf.session(0.4)).aggregate(**totals),
         ("chain", "totals"): stream("chain").key_by("k").aggregate(**totals),

@@ -30,14 +30,19 @@ from holdfast.tasks.loop import read_loop
 from holdfast.tasks.outputs import handed_schema
 from holdfast.tasks.task import TaskReport, TaskSpec, work_through
 from holdfast.testing.simulation.inputs import SimulatedBatch
-from holdfast.testing.simulation.jobs import CancelledError, Jobs, LostError
+from holdfast.testing.simulation.jobs import (
+    CancelledError,
+    Jobs,
+    LostError,
+    SimulatedJobError,
+)
 from holdfast.testing.simulation.stream import SimulatedStream, SimulatedTicker
 
 if TYPE_CHECKING:
     from holdfast.driver.options import Options
     from holdfast.testing.simulation.platform import SimulatedPlatform
 
-__all__ = ["SimulatedEngine", "SimulatedFleet"]
+__all__ = ["SimulatedEngine", "SimulatedFleet", "SimulatedJobError"]
 
 _CLUSTER_ATTEMPTS = 4
 _Handed = list[list[pa.RecordBatch]]
@@ -251,7 +256,8 @@ class SimulatedEngine:
         first: bool,
     ) -> list[list[pa.RecordBatch]]:
         """The batches of each task of a node."""
-        program, graph = self._platform.program, self._graph
+        graph = self._graph
+        program = graph.program
         tasks: list[list[pa.RecordBatch]] = [[] for _ in range(spec.partitions)]
         for port, feeds in enumerate(node.ports):
             for number, feed in enumerate(feeds):
@@ -281,6 +287,7 @@ class SimulatedEngine:
 
     def cancel_epoch(self, stream: Stream) -> None:
         """End the job of the epoch in hand."""
+        del stream
         self._epoch_jobs.cancel()
 
     def no_rows(self) -> SimulatedBatch:
@@ -294,6 +301,7 @@ class SimulatedEngine:
 
     def epoch_of(self, stream: Stream) -> AbstractContextManager[None]:
         """All the same here."""
+        del stream
         return nullcontext()
 
     def sources_ended(self) -> bool | None:

@@ -42,6 +42,10 @@ class Inputs:
         """Some pieces in their order."""
         return [self.piece(source, number) for number in range(first, end)]
 
+    def read_by(self, offsets: str) -> Ranges:
+        """How much of each source had been read, as a file of offsets says."""
+        return ranges_after(offsets, self.count)
+
     def epochs(self, records: list[EpochRecord]) -> list[EpochInput]:
         """What these epochs, which follow each other, have read."""
         found, before = [], (0,) * self.count

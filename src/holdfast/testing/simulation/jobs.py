@@ -12,17 +12,21 @@ from holdfast.errors import HoldfastError
 from holdfast.tasks.here import Here
 from holdfast.testing.simulation.machines import Executor, Machines
 
-__all__ = ["CancelledError", "Jobs", "LostError"]
+__all__ = ["CancelledError", "Jobs", "LostError", "SimulatedJobError"]
 
 _WAIT_S = 1.0
 _MOST_LOSSES = 4
 
 
-class CancelledError(Exception):
+class SimulatedJobError(Exception):
+    """A job failed in a way that the engine has, not the driver."""
+
+
+class CancelledError(SimulatedJobError):
     """Somebody had the job ended."""
 
 
-class LostError(Exception):
+class LostError(SimulatedJobError):
     """Executors were lost too often."""
 
 

@@ -11,7 +11,7 @@ from holdfast.placement.planner import Host
 from holdfast.storage import Storage
 from holdfast.tasks.here import Here
 from holdfast.testing.simulation.processes import Process
-from holdfast.testing.simulation.schedule import World
+from holdfast.testing.simulation.world import World
 
 __all__ = ["Executor", "Machine", "Machines"]
 
@@ -51,12 +51,10 @@ class Machine:
 class Machines:
     """All hosts of a world."""
 
-    def __init__(
-        self, world: World, root: Path, client: Callable[[Process], Storage], draw: Random
-    ) -> None:
+    def __init__(self, world: World, root: Path, storage: Storage, draw: Random) -> None:
         self._world = world
         self._root = root
-        self._client = client
+        self._storage = storage
         self._draw = draw
         self._numbers = 0
         self.all: dict[str, Machine] = {}
@@ -75,7 +73,7 @@ class Machines:
         if not machine.alive or (machine.executor is not None and machine.executor.seen):
             return
         process = self._world.process(f"executor-{machine.name}")
-        here = Here(machine.name, machine.disk, self._client(process))
+        here = Here(machine.name, machine.disk, self._storage)
         machine.executor = Executor(f"{machine.name}:{process.pid}", process, here)
         self._world.tell(f"executor {machine.executor.name} joins")
 

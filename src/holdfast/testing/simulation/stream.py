@@ -18,7 +18,7 @@ from holdfast.testing.simulation.inputs import (
 
 __all__ = ["SimulatedStream", "SimulatedTicker"]
 
-_LOOK_S = 0.1
+_LOOK_S = 0.5
 _MOST_PIECES = 3
 
 
@@ -82,8 +82,8 @@ class SimulatedStream(Stream):
 
     @property
     def is_active(self) -> bool:
-        """Whether its thread goes on."""
-        return self._thread.is_alive()
+        """Whether its thread goes on, and isn't to end."""
+        return self._thread.is_alive() and not self._stopping
 
     @property
     def has_read_all(self) -> bool:

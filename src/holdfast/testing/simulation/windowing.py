@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.checkpoint.time import Watermark
+from holdfast.choices import OutputMode
 from holdfast.operators.aggregates.kinds import AggregateSpec, Input
 from holdfast.operators.base import Operator
 from holdfast.operators.session.operator import SessionOperator
 from holdfast.operators.window.operator import WindowOperator
-from holdfast.operators.window.spec import GlobalWindow, Output, Sliding, Trigger, Tumbling
+from holdfast.operators.window.spec import Emit, GlobalWindow, Sliding, Tumbling
 from holdfast.testing.simulation.lifting import Lift, lift_groups
 from holdfast.testing.simulation.program import (
     Answer,
@@ -111,20 +112,20 @@ class WindowProgram(Program):
     name = "window"
     watermarks: ClassVar[Mapping[str, Watermark]] = {"main": Watermark(1_000)}
     window: ClassVar[Tumbling | Sliding] = Tumbling(2_000, 300)
-    trigger: ClassVar[Trigger] = Trigger()
+    emit: ClassVar[Emit] = Emit()
     retracts: ClassVar[bool] = False
     lateness_ms = 1_500
 
     def __init__(self) -> None:
-        output: Output = "retract" if self.retracts else "append"
+        output_mode: OutputMode = "retract" if self.retracts else "append"
         operator = WindowOperator(
             "windows",
             _KEYS,
             self.window,
             SPECS,
             time_type=TIME,
-            trigger=self.trigger,
-            output=output,
+            emit=self.emit,
+            output_mode=output_mode,
             lateness_ms=self.lateness_ms,
         )
         port = Port(_lift_windows(operator), (Feed(0, time="main"),))
@@ -138,7 +139,7 @@ class WindowProgram(Program):
             window.slide_ms,
             window.offset_ms,
             self.lateness_ms,
-            self.trigger.early_every_ms,
+            self.emit.early_every_ms,
             self.retracts,
         )
         out = []
@@ -167,7 +168,7 @@ class SlidingProgram(WindowProgram):
 
     name = "sliding"
     window: ClassVar[Tumbling | Sliding] = Sliding(3_000, 2_000)
-    trigger: ClassVar[Trigger] = Trigger(early_every_ms=900)
+    emit: ClassVar[Emit] = Emit(early_every_ms=900)
     retracts: ClassVar[bool] = True
 
 

@@ -1,0 +1,95 @@
+"""A simulated driver: a process that starts a pipeline, and does with it what a user does."""
+
+from __future__ import annotations
+
+from holdfast.driver.options import Options
+from holdfast.driver.running import Running
+from holdfast.driver.start import Start
+from holdfast.errors import FencedError, HoldfastError, InternalError
+from holdfast.testing.simulation.engine import SimulatedJobError
+from holdfast.testing.simulation.errors import WorldError
+from holdfast.testing.simulation.platform import SimulatedPlatform
+from holdfast.testing.simulation.processes import Process
+
+__all__ = ["SimulatedDriver"]
+
+
+class SimulatedDriver:
+    """One life of a driver's process."""
+
+    def __init__(self, process: Process, platform: SimulatedPlatform, options: Options) -> None:
+        self.process = process
+        self.options = options
+        self.running: Running | None = None
+        self.failure: HoldfastError | None = None
+        self.over = False
+        """Whether it has ended, by itself or because it failed."""
+        self._platform = platform
+        process.spawn(self._main, "main")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it does something, or might."""
+        return self.process.alive and not self.over
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another driver has taken over from it, and it has noticed."""
+        return isinstance(self.failure, FencedError)
+
+    def stop(self) -> None:
+        """Have it stop, as a user does."""
+        if self.running is not None and self.alive:
+            self.process.spawn(self._stop, "user")
+
+    def checkpoint(self) -> None:
+        """Have it take a checkpoint."""
+        if self.running is not None and self.alive:
+            self.process.spawn(self._checkpoint, "user")
+
+    def _main(self) -> None:
+        try:
+            start = Start(self._platform, self.options)
+            start.check()
+            running = Running(start.begin(), start.begin)
+            running.start()
+        except (HoldfastError, OSError) as error:
+            self._ended(error)
+            return
+        self.running = running
+        running.done.wait()
+        self._ended(running.failure)
+
+    def _ended(self, failure: Exception | None) -> None:
+        if isinstance(failure, HoldfastError):
+            self.failure = failure
+        self.process.world.tell(f"the driver has ended: {failure or 'well'}")
+        self.over = True
+
+    def _stop(self) -> None:
+        assert self.running is not None
+        try:
+            self.running.stop()
+        except (HoldfastError, OSError) as error:
+            self.process.world.tell(f"stop() raises {error}")
+
+    def _checkpoint(self) -> None:
+        assert self.running is not None
+        try:
+            self.running.checkpoint(60.0)
+        except (HoldfastError, OSError, TimeoutError) as error:
+            self.process.world.tell(f"checkpoint() raises {error}")
+
+    def check(self) -> None:
+        """Raise unless it has ended in a way that a driver may."""
+        failure: BaseException | None = self.failure
+        while failure is not None:
+            foreseen = isinstance(
+                failure, (HoldfastError, OSError, TimeoutError, SimulatedJobError)
+            )
+            if isinstance(failure, InternalError) or not foreseen:
+                raise WorldError(
+                    f"{self.process.label} ended in what nobody foresaw: "
+                    f"{type(failure).__name__}: {failure}"
+                ) from failure
+            failure = failure.__cause__
