@@ -78,6 +78,9 @@ class ClusterSite:
         """Runs of the newest version: what a host that joins is asked for."""
         self._present: frozenset[str] = frozenset()
         """Hosts whose disk has been looked at and that were alive when last asked."""
+        self._seen: frozenset[str] = frozenset()
+        """The executors when disks were last looked at: a host on which others have been started since
+        may have another disk."""
         self._executors: frozenset[str] = frozenset()
         self._plan: Plan | None = None
         self._retired: list[tuple[tuple[str, str], ...]] = []
@@ -119,7 +122,12 @@ class ClusterSite:
         """Take over what the hosts have of a version, for a claim."""
         self._claim, self._folder = claim, self._root / str(claim)
         self._known = dict(version.runs())
-        self._of_those_left(lambda names: _raise_bad(self._look_at(names)))
+
+        def look(names: list[str]) -> None:
+            self._seen = self._fleet.executors()
+            _raise_bad(self._look_at(names))
+
+        self._of_those_left(look)
 
     def check(self) -> None:
         """Raise ``ConfigurationError`` unless every host has the packages and a disk to write to."""
@@ -430,8 +438,8 @@ class ClusterSite:
     def _planned(self, version: Version, partitions: int) -> Plan:
         self._known = dict(version.runs())
         self._wait_for_return(version)
-        executors = self._fleet.executors()
-        hosts = self._fleet.hosts(executors) or self.wait_for_hosts()
+        while not (hosts := self._fleet.hosts(executors := self._fleet.executors())):
+            self.wait_for_hosts()
         alive = {host.name for host in hosts}
         now = runtime.monotonic()
         for gone in self._present - alive:
@@ -439,7 +447,8 @@ class ClusterSite:
             self.health.failed(gone, now)
             # Storage may have lost the host as well, and learn of it later than Spark.
             self._storage.expect_faults(_FAULTS_S)
-        self._present = self._present & alive
+        still = {executor.rpartition(":")[0] for executor in executors & self._seen}
+        self._present = self._present & alive & still
         joined = sorted(alive - self._present)
         if joined:
             bad = {result.host: result.error for result in self._look_at(joined) if result.error}
@@ -447,6 +456,7 @@ class ClusterSite:
                 logger.warning("host %s has joined but can't be used: %s", host, problem)
             hosts = tuple(host for host in hosts if host.name not in bad)
             self._unbalanced = self._plan is not None
+        self._seen = executors
         self._moves = {}
         previous = self._plan.hosts if self._plan is not None else {}
         if self._plan is not None and len(self._plan.assignments) != partitions:

@@ -67,11 +67,14 @@ class History:
 
     def chain(self, entry: Checkpoint | None) -> list[EpochRecord]:
         """All epochs that led to a checkpoint."""
-        parts = []
+        records: list[EpochRecord] = []
         while entry is not None:
-            parts.append(entry.epochs)
+            # The one before may have been written late, when its driver thought that it wasn't: then
+            # both hold the same epochs.
+            first = records[0].epoch if records else entry.epoch + 1
+            records[:0] = [record for record in entry.epochs if record.epoch < first]
             entry = self._before(entry)
-        return [record for part in reversed(parts) for record in part]
+        return records
 
     def _before(self, entry: Checkpoint) -> Checkpoint | None:
         """The checkpoint that another goes on from."""

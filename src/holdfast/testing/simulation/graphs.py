@@ -155,7 +155,7 @@ class Alarms(KeyedProcess):
 
     def on_timer(self, key: Any, when: datetime, ctx: Any) -> None:
         """Ring."""
-        ctx.output("rings", (key.k, self.total.value, to_ms(when)))
+        ctx.side_output("rings", (key.k, self.total.value, to_ms(when)))
         self.total.clear()
 
 

@@ -42,6 +42,7 @@ __all__ = ["Course", "Outcome", "Simulation"]
 
 _QUIET_S = 1500.0
 _MOST_STEPS = 400_000
+_MOST_LATE = 8
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class Simulation:
         self.expected: dict[str, dict[int, list[tuple[object, ...]]]] = {}
         """What epochs that were gone back behind have published."""
         self._hosts = names
+        self._late = 0
 
     def run(self) -> None:
         """Run it; ``WorldError`` or another error if anything is wrong."""
@@ -202,11 +204,11 @@ class Simulation:
         """Go on for a while, or until it is so: that is looked at when a checkpoint or a driver's end may
         have made it so.
         """
-        advance, drivers = self.history.advance, self.drivers
-        alive = len(self.alive)
+        advance = self.history.advance
+        living = self.alive
 
         def changed() -> object:
-            return (advance() or sum(d.alive for d in drivers) != alive) and until()
+            return (advance() or not all(d.alive for d in living)) and until()
 
         self.world.run(changed, within_s=within_s, most_steps=_MOST_STEPS)
         self.outside.check()
@@ -305,9 +307,7 @@ class Simulation:
         while world.now < until:
             living = self.alive
             if not living:
-                for driver in self.drivers:
-                    driver.check()
-                living = [self._start()]
+                living = [self._start_in_the_end()]
             # Of several only the newest goes on, once the others have noticed.
             if len(living) == 1 and living[0].running is not None:
                 if self._is_done():
@@ -327,6 +327,15 @@ class Simulation:
             self._stop_last()
         for driver in self.drivers:
             driver.check()
+
+    def _start_in_the_end(self) -> SimulatedDriver:
+        """One more driver, now that it should take the last one."""
+        for driver in self.drivers:
+            driver.check()
+        self._late += 1
+        if self._late > _MOST_LATE:
+            raise WorldError(f"driver after driver ends though nothing goes wrong: {self._where()}")
+        return self._start()
 
     def _stop_last(self) -> None:
         (driver,) = self.alive
