@@ -28,6 +28,8 @@ USAGE = """\
 ./run bench NAME [--quick] [--json FILE]   a benchmark; without NAME, the list of them
 ./run lab up --hosts 3 [--hdfs]            many hosts on this machine (root); ./run lab -h says more
 ./run soak --minutes 60 [--seed N]         a pipeline on a lab under random faults (root)
+./run simulate [--seeds N] [--minutes M]   pipelines without Spark, under faults that a seed decides
+./run simulate --seed N                    one of them once more, with its trace
 ./run example NAME                         a small program to read and run; without NAME, the list
 ./run lint [--fix]                         ruff and mypy alone
 ./run holdfast ARGUMENTS                   the command line
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         "bench": lambda: _become("python", "-m", "bench", *rest, path=str(ROOT)),
         "lab": lambda: _become("python", "-m", "bench.lab", *rest, path=str(ROOT)),
         "soak": lambda: _become("python", "-m", "bench.soak", *rest, path=str(ROOT)),
+        "simulate": lambda: _become("python", "-m", "holdfast.testing.simulation", *rest),
         "example": lambda: _example(rest),
         "lint": lambda: _lint(rest),
         "holdfast": lambda: _become("holdfast", *rest),
