@@ -22,10 +22,11 @@ from pyspark.sql import functions as F
 import holdfast as hf
 from holdfast import failpoints
 from holdfast.driver import cluster
+from holdfast.driver.engine import HostGoneError
 from holdfast.errors import FencedError, HoldfastError
-from holdfast.spark.cluster.host_jobs import HostGoneError
 from holdfast.spark.query import Query
 from holdfast.tasks.disk import Found
+from holdfast.tasks.here import Here
 
 SCHEMA = "word string, amount long"
 _speaking = threading.Lock()
@@ -67,7 +68,7 @@ def look(query: Query) -> dict[str, Any]:
         "state": status.state,
         "epoch": status.last_epoch,
         "checkpoint": status.last_checkpoint,
-        "hosts": [host.name for host in site._hosts.hosts()],
+        "hosts": [host.name for host in site._fleet.hosts()],
         "moving": site.moving,
         "claim": query._running.coordinator.log.claim_number,
         "recoveries": [
@@ -86,17 +87,17 @@ def look(query: Query) -> dict[str, Any]:
 
 def wait_on(work: Path, site: cluster.ClusterSite, host: str) -> str:
     """A job on all hosts whose task on one never ends; it makes a file there. How the job ends."""
-    hosts = [each.name for each in site._hosts.hosts()]
+    hosts = [each.name for each in site._fleet.hosts()]
     begun = work / f"waits-on-{host}"
 
-    def task(index: int) -> Found:
-        if hosts[index] == host:
+    def task(here: Here) -> Found:
+        if here.host == host:
             begun.touch()
             threading.Event().wait()
-        return Found(hosts[index])
+        return Found(here.host)
 
     try:
-        return str(site._jobs.run(hosts, task, "wait"))
+        return str(site._fleet.run(hosts, task, "wait"))
     except HoldfastError as error:
         return str(error)
 

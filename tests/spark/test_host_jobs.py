@@ -17,7 +17,11 @@ from pyspark.sql import SparkSession
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.driver.background import BackgroundJobs
 from holdfast.driver.cluster import ClusterSite
-from holdfast.spark.cluster.host_jobs import HostGoneError, HostJobs
+from holdfast.driver.engine import HostGoneError
+from holdfast.placement.health import HostHealth
+from holdfast.spark.cluster.fleet import SparkFleet
+from holdfast.spark.cluster.host_jobs import HostJobs
+from holdfast.spark.engine import SparkEngine
 from holdfast.spark.jvm.placed import Placer
 from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import LocalForm, Run
@@ -65,18 +69,33 @@ class Context:
         raise Py4JError("[SPARK_JOB_CANCELLED]")
 
 
-class Site(ClusterSite):
-    """Two hosts, each with half of the state."""
+class Fleet(SparkFleet):
+    """Two hosts; which of them live, Spark isn't asked."""
 
     def __init__(self, context: Any, alive: list[str]) -> None:
-        hosts = SimpleNamespace(
-            hosts=lambda: [SimpleNamespace(name=name) for name in alive],
+        live = SimpleNamespace(
+            hosts=lambda _=None: [SimpleNamespace(name=name) for name in alive],
             neighbours=lambda: {name: ["0", "1"] for name in alive},
         )
         spark = SimpleNamespace(sparkContext=context)
-        self._context, self._hosts, self._over = context, cast(Any, hosts), threading.Event()
-        self._root, self._storage = Path("/nowhere"), cast(Any, SimpleNamespace(packages={}))
-        self._jobs = HostJobs(cast(Any, spark), cast(Any, hosts), cast(Any, None))
+        self._context, self._live = context, cast(Any, live)
+        self._jobs = HostJobs(cast(Any, spark), cast(Any, live), cast(Any, None))
+
+
+class Engine(SparkEngine):
+    """Has nothing but such hosts."""
+
+    def __init__(self, context: Any, fleet: Fleet) -> None:
+        self.host, self._fleet, self._tag = "driver", fleet, "holdfast-background-p-0"
+        self.spark = cast(Any, SimpleNamespace(sparkContext=context, range=lambda *_: None))
+
+
+class Site(ClusterSite):
+    """Each host has half of the state."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        storage = cast(Any, SimpleNamespace(packages={}))
+        super().__init__(fleet, storage, Path("/nowhere"), HostHealth())
 
     @property
     def folder(self) -> Any:
@@ -84,9 +103,6 @@ class Site(ClusterSite):
 
     def host_for(self, runs: Any, within: HashRange) -> str:
         return "h1" if within.first == 0 else "h2"
-
-    def placed(self, frame: Any, hosts: Any) -> Any:
-        return frame
 
 
 def test_a_store_job_ends_when_a_host_goes_that_an_epoch_was_the_first_to_miss(
@@ -99,16 +115,16 @@ def test_a_store_job_ends_when_a_host_goes_that_an_epoch_was_the_first_to_miss(
         context.run_job()
         return []
 
-    monkeypatch.setattr("holdfast.driver.background.answers", answers)
+    placer = SimpleNamespace(frame=lambda numbers, hosts: numbers)
+    monkeypatch.setattr("holdfast.spark.engine.Placer", lambda _: placer)
+    monkeypatch.setattr("holdfast.spark.engine.answers", answers)
     halves = [partition_range(p, 2) for p in range(2)]
     runs = [Run(f"0-0-{h.first}", TABLE, h, 0, 0, 1, local=LocalForm(1, "00")) for h in halves]
     changes = [Change(TABLE, run.range, (), run) for run in runs]
     version = Version(-1).apply(changes, 0)
-    spark = SimpleNamespace(sparkContext=context, range=lambda *_: None)
-    site = Site(context, alive)
-    jobs = BackgroundJobs(
-        cast(Any, spark), Ledger(version), cast(Any, None), {}, 0, site, "driver", 2
-    )
+    fleet = Fleet(context, alive)
+    engine, site = Engine(context, fleet), Site(fleet)
+    jobs = BackgroundJobs(engine, Ledger(version), cast(Any, None), {}, 0, site, 2)
     result = jobs.store(version, None)
     assert result.error is not None
     assert "h2 is gone" in str(result.error)
@@ -121,7 +137,7 @@ def test_a_start_goes_on_with_those_left_when_a_host_goes_while_hosts_are_checke
     check: str, stays_away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context, alive, asked = Context(), ["h1", "h2"], []
-    site = Site(context, alive)
+    site = Site(Fleet(context, alive))
 
     def checked(*_: Any) -> None:
         asked.append(tuple(alive))
@@ -135,7 +151,7 @@ def test_a_start_goes_on_with_those_left_when_a_host_goes_while_hosts_are_checke
 
     for name in ("check_executors", "check_shared"):
         does = checked if name == check else lambda *_: None
-        monkeypatch.setattr(f"holdfast.driver.cluster.{name}", does)
+        monkeypatch.setattr(f"holdfast.spark.cluster.fleet.{name}", does)
     monkeypatch.setattr(HostJobs, "run", lambda *_: [])
     if stays_away:
         site.check()

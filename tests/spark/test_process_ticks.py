@@ -171,7 +171,7 @@ def test_by_hand_no_tick_uses_up_a_step_that_is_meant_for_input(
         query: Query = result.start(
             "early", tmp_path / "ck", trigger="manual", local_dir=tmp_path / "local"
         )
-        spark_query = query._running.started
+        spark_query = query.spark_query
         until(lambda: spark_query.status["message"] in looked, "Spark has not looked for input")
         return query
 

@@ -21,6 +21,7 @@ from holdfast.checkpoint.log import Log, read_log
 from holdfast.checkpoint.retention import list_collectable
 from holdfast.errors import FencedError, StateLostError
 from holdfast.sinks._noop import NoopSink
+from holdfast.spark.engine import SparkEngine
 from holdfast.spark.session import QUERY_SETTINGS
 from holdfast.storage import open_storage
 from holdfast.testing import EpochSource
@@ -222,9 +223,9 @@ def test_batches_are_measured_while_rows_are_wide(spark: SparkSession, tmp_path:
     for width in (8_000, 10, 10):
         source.add([(f"w{i}", f"{i} " + "x" * width) for i in range(3_000)])
         query.step()
-        limits.append(
-            query._running.parts.loop._settings["spark.sql.execution.arrow.maxBytesPerBatch"]
-        )
+        engine = query._running.parts.engine
+        assert isinstance(engine, SparkEngine)
+        limits.append(engine._settings["spark.sql.execution.arrow.maxBytesPerBatch"])
     query.stop()
     # In the first epoch nothing is known, in the second that rows were wide.
     assert limits == [str(64 << 20), str(64 << 20), str((1 << 31) - 1)]

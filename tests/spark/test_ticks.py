@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.driver.scratch import ScratchReader, build_scratch, source_offsets
-from holdfast.spark.ticks import Ticks, ticking_on, with_ticks
+from holdfast.driver.scratch import ScratchReader, build_scratch, source_offsets, ticking_on
+from holdfast.spark.ticks import Ticks, with_ticks
 from holdfast.testing import EpochSource
 
 pytestmark = pytest.mark.spark

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.driver import background
 from holdfast.driver.background import BackgroundJobs
+from holdfast.driver.engine import Engine
 from holdfast.driver.local_files import LocalFiles
 from holdfast.driver.site import LocalSite
 from holdfast.errors import StorageError
@@ -25,8 +25,11 @@ from holdfast.state.schema import Column, TableSchema
 from holdfast.state.version import Change, Version
 from holdfast.storage import MemoryStorage
 from holdfast.storage.base import Buffer
+from holdfast.tasks import merging
 from holdfast.tiers.opener import local_path
 
+# Little is stored by the driver itself, which needs no more of an engine.
+ENGINE = cast(Engine, SimpleNamespace(host="h1"))
 SCHEMAS = {
     table: TableSchema(table, (Column(1, "k", pa.int64()),), (Column(2, "n", pa.int64()),))
     for table in ("op.first", "op.second", "op.third")
@@ -51,9 +54,7 @@ def test_a_piece_that_fails_fails_alone(
     storage, ledger = MemoryStorage(f"pieces-{type(error).__name__}"), Ledger(Version(-1))
     files = LocalFiles(tmp_path, "p", storage.url)
     files.open(0, None)
-    jobs = BackgroundJobs(
-        cast(SparkSession, None), ledger, storage, SCHEMAS, 0, LocalSite(files), "h1", 1
-    )
+    jobs = BackgroundJobs(ENGINE, ledger, storage, SCHEMAS, 0, LocalSite(files), 1)
     changes = [write(files, table, 0) for table in SCHEMAS]
     ledger.record_epoch(EpochRecord(0, 3, 0), changes, {}, {}, 0)
 
@@ -63,7 +64,7 @@ def test_a_piece_that_fails_fails_alone(
         return merge_runs(schema, *given, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(background, "merge_runs", failing)
+        patch.setattr(merging, "merge_runs", failing)
         result = jobs.store(ledger.version, None)
     assert str(error) in str(result.error)
     assert [change.table for change in result.changes] == ["op.first", "op.third"]
@@ -84,7 +85,7 @@ def test_what_a_merge_is_writing_stays_when_an_epoch_ends_meanwhile(tmp_path: Pa
     files = LocalFiles(tmp_path, "p", storage.url)
     files.open(0, None)
     site = LocalSite(files)
-    jobs = BackgroundJobs(cast(SparkSession, None), ledger, storage, SCHEMAS, 0, site, "h1", 1)
+    jobs = BackgroundJobs(ENGINE, ledger, storage, SCHEMAS, 0, site, 1)
     for epoch in range(8):
         with ledger.epoch():
             change = write(files, "op.first", epoch)

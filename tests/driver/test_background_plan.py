@@ -11,11 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.driver.background import Piece, plan_compaction, plan_store
+from holdfast.driver.background import plan_compaction, plan_store
 from holdfast.state.hashing import FULL_RANGE, HashRange, partition_range
 from holdfast.state.run import LocalForm, Run, Segment, StoredForm
 from holdfast.state.tiers import newest_to_merge
 from holdfast.state.version import Change, Version
+from holdfast.tasks.merging import Piece
 
 TABLE = "op.t"
 MB = 1 << 20

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from py4j.protocol import Py4JError
 
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY
 from holdfast.checkpoint.ledger import Ahead
 from holdfast.driver.ending import LastEpochs
+from holdfast.driver.engine import StreamError
 from holdfast.driver.parts import QueryParts
 from holdfast.errors import (
     FencedError,
@@ -22,15 +21,13 @@ from holdfast.errors import (
     StateLostError,
     StorageError,
 )
-from holdfast.spark.query import Query
-from tests.spark.running_support import (
+from tests.driver.running_support import (
     LONG_S,
     FailingCoordinator,
     Pipeline,
-    StandInQuery,
+    StandInEngine,
+    StandInStream,
 )
-
-pytestmark = pytest.mark.usefixtures("_plain_threads")
 
 
 def test_a_host_lost_while_an_epoch_waits_for_its_checkpoint_is_recovered_from() -> None:
@@ -48,69 +45,6 @@ def test_a_step_that_nobody_asks_for_does_not_keep_the_end_waiting() -> None:
     pipeline.running.lose_and_end(StateLostError("a host is gone"), pipeline.running.parts)
     assert pipeline.recovered.wait(LONG_S)
     assert pipeline.running.done.wait(LONG_S)
-
-
-def test_a_step_that_timed_out_leaves_no_permission_behind() -> None:
-    pipeline = Pipeline(every_epoch=False, manual=True, lost=False)
-    parts: Any = pipeline.running.parts
-    begin, has_input, begun = parts.begin, threading.Event(), threading.Semaphore(0)
-
-    def slow(on_batch: Callable[[Any, int], None]) -> Any:
-        def read(batch: Any, epoch: int) -> None:
-            has_input.wait(LONG_S)
-            begun.release()
-            on_batch(batch, epoch)
-
-        return begin(read)
-
-    parts.begin = slow
-    waits_for_input: Any = pipeline.query
-    waits_for_input.processAllAvailable = pipeline.query.waited_for.wait
-    query = Query(parts, lambda: parts)
-    with pytest.raises(TimeoutError, match=r"no epoch of 'p' ended within 0.01 s"):
-        query.step(0.01)
-    has_input.set()
-    assert query.step(LONG_S)
-    assert begun.acquire(timeout=LONG_S)
-    assert begun.acquire(timeout=LONG_S)
-    # The second epoch waits to be allowed; with a permission left over, a third would begin.
-    assert not begun.acquire(timeout=0.2)
-    with pytest.raises(StorageError, match="on a host that is gone"):
-        query.stop()
-
-
-def test_a_step_that_timed_out_may_still_end_which_is_not_that_of_the_next() -> None:
-    pipeline = Pipeline(every_epoch=False, manual=True, lost=False)
-    parts: Any = pipeline.running.parts
-    goes_on, begun = threading.Event(), threading.Semaphore(0)
-
-    def run(*_: Any) -> None:
-        begun.release()
-        goes_on.wait(LONG_S)
-
-    parts.loop.run = run
-    waits_for_input: Any = pipeline.query
-    waits_for_input.processAllAvailable = pipeline.query.waited_for.wait
-    query = Query(parts, lambda: parts)
-    answers: list[bool] = []
-    try:
-        with pytest.raises(TimeoutError, match=r"no epoch of 'p' ended within 0.5 s"):
-            query.step(0.5)
-        assert begun.acquire(timeout=LONG_S)
-        with pytest.raises(TimeoutError, match="the epoch under way of 'p' didn't end"):
-            query.step(0.01)
-        asks = threading.Thread(target=lambda: answers.append(query.step(LONG_S)), daemon=True)
-        asks.start()
-        goes_on.set()
-        asks.join(LONG_S)
-        assert answers == [True]
-        assert begun.acquire(timeout=LONG_S), "an epoch of its own"
-        assert not begun.acquire(timeout=0.2), "and no third"
-        assert query._running.epochs_done == 2
-    finally:
-        goes_on.set()
-        with pytest.raises(StorageError, match="on a host that is gone"):
-            query.stop()
 
 
 def test_stop_ends_while_an_epoch_waits_for_a_checkpoint_and_says_that_there_is_none() -> None:
@@ -155,7 +89,7 @@ def test_an_epoch_that_no_entry_will_hold_is_not_waited_for() -> None:
     parts.loop.time.at_end = True
     parts.loop.skip = lambda *_: None
     parts.input_end.check_no_more = lambda _: None
-    pipeline.running.spark_query = cast("Any", pipeline.query)
+    pipeline.running.stream = pipeline.stream
     pipeline.running._on_batch(cast("Any", None), 1)
     assert pipeline.running.epochs_done == 1
 
@@ -180,7 +114,7 @@ class _LastEpochs(Pipeline):
 
     def __init__(self, *, lost: bool) -> None:
         super().__init__(every_epoch=False, lost=lost)
-        self.running.spark_query = cast("Any", self.query)
+        self.running.stream = self.stream
 
     def run(self) -> None:
         last = LastEpochs(self.running)
@@ -246,7 +180,7 @@ def test_a_recovery_that_fails_behind_its_own_claim_says_what_it_failed_with() -
 def test_a_batch_is_not_done_because_the_query_before_its_own_has_ended() -> None:
     pipeline = Pipeline(every_epoch=False)
     running = pipeline.running
-    running.spark_query = cast(Any, SimpleNamespace(isActive=False))
+    running.stream = cast(Any, SimpleNamespace(is_active=False))
     running._beginning = True
     waiting = threading.Thread(target=running._sit_out, daemon=True)
     waiting.start()
@@ -274,7 +208,7 @@ def test_a_pipeline_ends_though_it_can_not_be_closed() -> None:
     pipeline.running.parts.close = close
     pipeline.running.start()
     pipeline.running.stopping.set()
-    pipeline.query.stop()
+    pipeline.stream.stop()
     assert pipeline.running.done.wait(LONG_S)
     with pytest.raises(HoldfastError, match="the connection is gone"):
         pipeline.running.raise_failure()
@@ -379,7 +313,7 @@ def test_state_that_is_lost_when_input_has_been_read_is_recovered() -> None:
     pipeline = Pipeline(every_epoch=False)
     pipeline.cluster.moving = False
     pipeline.running.start()
-    pipeline.query.isActive = False
+    pipeline.stream.is_active = False
     assert pipeline.running.done.wait(LONG_S)
     assert pipeline.recovered.is_set()
 
@@ -393,7 +327,7 @@ def test_a_query_that_spark_ended_for_another_driver_says_that_it_was_fenced() -
 
     pipeline.running.start()
     pipeline.coordinator.log = SimpleNamespace(check_not_fenced=fenced)
-    pipeline.query.stop()
+    pipeline.stream.stop()
     assert pipeline.running.done.wait(LONG_S)
     assert isinstance(pipeline.running.failure, FencedError)
 
@@ -408,8 +342,8 @@ def test_a_pipeline_ends_though_its_hosts_can_not_be_asked_any_more() -> None:
     pipeline.cluster.moving = False
     pipeline.cluster.give_up = gone  # type: ignore[method-assign]
     pipeline.running.parts.jobs.cancel = gone  # type: ignore[method-assign]
-    pipeline.query.error = RuntimeError("the SparkContext was shut down")
-    pipeline.query.isActive = False
+    pipeline.stream.error = RuntimeError("the SparkContext was shut down")
+    pipeline.stream.is_active = False
     pipeline.running.start()
     assert pipeline.running.done.wait(10)
     assert "the SparkContext was shut down" in str(pipeline.running.failure)
@@ -418,7 +352,7 @@ def test_a_pipeline_ends_though_its_hosts_can_not_be_asked_any_more() -> None:
 def test_a_loss_is_told_to_those_who_wait_though_nobody_can_end_the_jobs_it_breaks() -> None:
     pipeline = Pipeline(every_epoch=False)
     running = pipeline.running
-    running.spark_query = cast("Any", pipeline.query)
+    running.stream = pipeline.stream
 
     def gone() -> None:
         raise AttributeError("'NoneType' object has no attribute 'cancelJobsWithTag'")
@@ -465,7 +399,7 @@ def test_whatever_user_code_ends_in_at_the_end_the_end_comes(
     else:
         pipeline.coordinator.checkpoint = leave  # type: ignore[method-assign]
     running.start()
-    pipeline.query.isActive = False
+    pipeline.stream.is_active = False
     assert running.done.wait(10)
     assert isinstance(running.failure, ProcessingError)
     assert "SystemExit: 3" in str(running.failure)
@@ -477,13 +411,13 @@ class _Replaced(Pipeline):
     def __init__(self) -> None:
         super().__init__(every_epoch=False)
         self.cluster.moving = False
-        self.after = StandInQuery()
+        self.after = StandInStream()
 
     def _renew(self) -> QueryParts:
         self.recovered.set()
         after = FailingCoordinator()
         after.checkpoint = lambda: None  # type: ignore[method-assign]
-        changed = {"coordinator": after, "begin": self.after.run}
+        changed = {"coordinator": after, "engine": StandInEngine(self.after)}
         return cast("QueryParts", SimpleNamespace(**{**vars(self.running.parts), **changed}))
 
 
@@ -509,7 +443,7 @@ def test_what_a_checkpoint_of_lost_state_ends_in_is_not_the_end_of_those_who_rec
     assert begun.wait(LONG_S)
     running.lose_and_end(StateLostError("a host is gone"), running.parts)
     asking.join(LONG_S)
-    assert running.requests.wait(lambda: running.spark_query is cast("Any", pipeline.after), LONG_S)
+    assert running.requests.wait(lambda: running.stream is pipeline.after, LONG_S)
     assert running.failure is None
     stopping = threading.Thread(target=running.stop, daemon=True)
     stopping.start()
@@ -520,9 +454,9 @@ def test_what_a_checkpoint_of_lost_state_ends_in_is_not_the_end_of_those_who_rec
 
 def test_an_epoch_that_failed_just_before_stop_is_told_by_it() -> None:
     pipeline = Pipeline(every_epoch=False, lost=False)
-    running, query = pipeline.running, pipeline.query
+    running, stream = pipeline.running, pipeline.stream
     pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
-    said = query.awaitTermination
+    said = stream.await_end
 
     def run(*_: Any) -> None:
         raise RuntimeError("division by zero in the user's code")
@@ -532,9 +466,9 @@ def test_an_epoch_that_failed_just_before_stop_is_told_by_it() -> None:
         said()
 
     running.parts.loop.run = cast(Any, run)  # type: ignore[method-assign]
-    query.awaitTermination = say_late  # type: ignore[method-assign]
+    stream.await_end = say_late  # type: ignore[method-assign]
     running.start()
-    query.thread.join(LONG_S)
+    stream.thread.join(LONG_S)
     with pytest.raises(HoldfastError, match="division by zero"):
         running.stop()
 
@@ -546,14 +480,14 @@ def test_stop_below_which_spark_was_stopped_ends_or_says_so_in_words(
     monkeypatch.setattr("holdfast.driver.running._SOON_S", LONG_S if ends else 0.0)
     pipeline = Pipeline(every_epoch=False, lost=False)
     pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
-    over = pipeline.query.stop
+    over = pipeline.stream.stop
 
     def stop() -> None:
         if ends:
             over()
-        raise Py4JError("Cannot call methods on a stopped SparkContext.")
+        raise StreamError("Cannot call methods on a stopped SparkContext.")
 
-    pipeline.query.stop = stop  # type: ignore[method-assign]
+    pipeline.stream.stop = stop  # type: ignore[method-assign]
     pipeline.running.start()
     if ends:
         pipeline.running.stop()
@@ -584,14 +518,14 @@ def test_stop_below_which_spark_was_stopped_waits_for_a_long_last_checkpoint(
 
     pipeline.running.done = Done()
     pipeline.coordinator.checkpoint = checkpoint  # type: ignore[method-assign]
-    over = pipeline.query.stop
+    over = pipeline.stream.stop
 
     def stop() -> None:
         over()
         assert begun.wait(LONG_S)
-        raise Py4JError("Cannot call methods on a stopped SparkContext.")
+        raise StreamError("Cannot call methods on a stopped SparkContext.")
 
-    pipeline.query.stop = stop  # type: ignore[method-assign]
+    pipeline.stream.stop = stop  # type: ignore[method-assign]
     pipeline.running.start()
     try:
         pipeline.running.stop()

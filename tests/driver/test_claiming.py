@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.coordinator import Coordinator, Storer
-from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, LAST_EPOCH, StagedOutput, entry_name
-from holdfast.checkpoint.ledger import Ledger
+from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, LAST_EPOCH, entry_name
 from holdfast.checkpoint.log import read_log
-from holdfast.checkpoint.retention import Retention
-from holdfast.driver.start import (
+from holdfast.driver.claiming import (
     Own,
     _checked_epoch,
     _may_be_damaged,
-    _scratch_folder,
-    _take_over,
     _where_to_continue,
     check_still_own,
 )
 from holdfast.errors import CorruptionError, FencedError, StorageError
-from holdfast.state.version import Version
 from holdfast.storage import MemoryStorage, ObjectInfo
 from holdfast.storage.base import Buffer
 from tests.checkpoint.log_support import checkpoint_fields, open_log
@@ -124,57 +114,6 @@ def test_an_own_claim_whose_writing_failed_is_not_taken_for_another_drivers(fail
         check_still_own(read_log(storage), mine)
 
 
-def test_a_pin_that_cannot_be_read_keeps_nobody_from_starting(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    storage = MemoryStorage("start-pin")
-    storage.put("runs/0-nobodys", b"state")
-    open_log(storage).append_collect((), ["runs/0-nobodys"])
-    storage.put("pins/somebody", b"damaged")
-
-    def take_over() -> None:
-        valid: Any = SimpleNamespace(storage=storage, state=read_log(storage))
-        log, ledger, storer = open_log(storage), Ledger(Version(-1)), cast(Storer, None)
-        coordinator = Coordinator(
-            log, storage, ledger, storer, {}, (), {}, Retention(), now_ms=lambda: 1
-        )
-        _take_over(valid, coordinator, {})
-
-    take_over()
-    assert "pin pins/somebody" in caplog.text
-    assert storage.exists("runs/0-nobodys")
-    storage.delete(["pins/somebody"])
-    take_over()
-    assert not storage.exists("runs/0-nobodys")
-
-
-def test_what_a_start_publishes_is_recorded_at_once() -> None:
-    storage = MemoryStorage("start-owed")
-    owed = {"sink-0": (StagedOutput(0, 0, "staged/0-0-0-a", 1),)}
-    open_log(storage).append_checkpoint(**checkpoint_fields(0, pending=owed, staged=owed))
-    state, taken = read_log(storage), []
-
-    class Sink:
-        repeats_show = True
-
-        def commit(self, staged: Sequence[StagedOutput], *, maybe_repeated: bool) -> None:
-            taken.append((staged, maybe_repeated))
-
-        def sweep(self, keep: Sequence[StagedOutput]) -> None:
-            assert not keep
-
-    valid: Any = SimpleNamespace(storage=storage, state=state)
-    sinks: Any = {"sink-0": Sink()}
-    log, ledger, storer = open_log(storage), Ledger(Version(0)), cast(Storer, None)
-    coordinator = Coordinator(
-        log, storage, ledger, storer, sinks, (), {}, Retention(), now_ms=lambda: 1
-    )
-    _take_over(valid, coordinator, sinks)
-    assert taken == [(owed["sink-0"], True)]
-    # Killed now, the next start delivers nothing again.
-    assert not any(read_log(storage).pending.values())
-
-
 def test_a_start_does_not_use_numbers_that_state_can_not_hold() -> None:
     storage = MemoryStorage("start-numbers")
     open_log(storage, "first").append_checkpoint(**checkpoint_fields(3))
@@ -182,37 +121,3 @@ def test_a_start_does_not_use_numbers_that_state_can_not_hold() -> None:
     assert _checked_epoch(state) == state.last_epoch
     with pytest.raises(CorruptionError, match="too many entries of the log can't be read"):
         _checked_epoch(replace(state, last_epoch=LAST_EPOCH - EPOCHS_PER_ENTRY))
-
-
-_KILLED = """
-import os, signal, sys, tempfile
-tempfile.tempdir = sys.argv[1]
-from holdfast.driver.start import _scratch_folder
-scratch = _scratch_folder()
-scratch.__enter__()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_scratch_of_killed_drivers_goes_and_that_of_living_ones_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
-    (killed,) = tmp_path.iterdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with _scratch_folder() as first, _scratch_folder() as second:
-        assert not killed.exists()
-        assert {first, second} == set(tmp_path.iterdir())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_scratch_is_not_swept_by_way_of_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "letter").touch()
-    (tmp_path / "holdfast-scratch-link").symlink_to(tmp_path / "home")
-    (tmp_path / "holdfast-scratch-file").touch()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with _scratch_folder():
-        assert (tmp_path / "home" / "letter").exists()

@@ -7,50 +7,85 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from holdfast import runtime
 from holdfast.checkpoint.ledger import Ahead
+from holdfast.driver.engine import Stream
 from holdfast.driver.parts import QueryParts
 from holdfast.driver.running import Running
-from holdfast.errors import (
-    HoldfastError,
-    StorageError,
-)
+from holdfast.driver.scratch import ScratchReader
+from holdfast.errors import HoldfastError, ProcessingError, StorageError
 
 LONG_S = 60.0
 
 
-class StandInQuery:
-    """As Spark: stop() waits for the thread of the batches, and so does awaitTermination()."""
+class StandInStream:
+    """As Spark's: stop() waits for the thread of the batches, and so does await_end()."""
+
+    has_read_all = False
 
     def __init__(self) -> None:
-        self.isActive = True
-        self.runId = "run"
+        self.is_active = True
         self.waited_for = threading.Event()
         self.error: Exception | None = None
 
-    def run(self, on_batch: Callable[[Any, int], None]) -> StandInQuery:
+    def run(self, on_batch: Callable[[Any, int], None]) -> StandInStream:
         self.thread = threading.Thread(target=self._batch, args=(on_batch,), daemon=True)
         self.thread.start()
         return self
 
     def _batch(self, on_batch: Callable[[Any, int], None]) -> None:
         epoch = 0
-        while self.isActive and not self.waited_for.wait(0.001):
+        while self.is_active and not self.waited_for.wait(0.001):
             try:
                 on_batch(None, epoch)
             except Exception as error:
-                self.error, self.isActive = error, False
+                self.error, self.is_active = error, False
             epoch += 1
 
     def stop(self) -> None:
-        self.isActive = False
+        self.is_active = False
         self.waited_for.set()
         self.thread.join(LONG_S)
         assert not self.thread.is_alive(), "the thread of the batches waits for ever"
 
-    def awaitTermination(self) -> None:
+    def process_all(self) -> None:
+        """There is always more, until it ends."""
+        self.waited_for.wait()
+
+    def await_end(self) -> None:
         self.thread.join(LONG_S)
         if self.error is not None:
             raise self.error
+
+
+class StandInEngine:
+    """Has a stream, and threads. Epochs and checkpoints are stood in for by others."""
+
+    host = "driver"
+    ticks = None
+
+    def __init__(self, stream: StandInStream) -> None:
+        self.stream = stream
+        self.cancelled: list[Stream] = []
+        """Streams whose epoch was to end."""
+
+    def begin(self, scratch: ScratchReader, on_batch: Callable[[Any, int], None]) -> Stream:
+        return self.stream.run(on_batch)
+
+    def cancel_epoch(self, stream: Stream) -> None:
+        self.cancelled.append(stream)
+
+    def sources_ended(self) -> bool | None:
+        return None
+
+    def thread(self, target: Callable[[], object], name: str) -> runtime.Thread:
+        return runtime.thread(target, name)
+
+    def was_cancelled(self, error: BaseException) -> bool:
+        return False
+
+    def failure_of(self, error: BaseException, pipeline: str, epoch: int) -> ProcessingError:
+        return ProcessingError(f"pipeline {pipeline!r} failed after epoch {epoch}: {error}")
 
 
 class StandInCluster:
@@ -117,7 +152,8 @@ class Pipeline:
     """A running pipeline whose epochs do nothing and whose checkpoints fail."""
 
     def __init__(self, *, every_epoch: bool, manual: bool = False, lost: bool = True) -> None:
-        self.query, self.cluster = StandInQuery(), StandInCluster()
+        self.stream, self.cluster = StandInStream(), StandInCluster()
+        self.engine = StandInEngine(self.stream)
         self.coordinator = FailingCoordinator()
         self.recovered = threading.Event()
         parts: Any = SimpleNamespace(
@@ -141,8 +177,7 @@ class Pipeline:
             jobs=SimpleNamespace(cancel=lambda: None),
             close=lambda: None,
             now_ms=lambda: 0,
-            ticks=None,
-            begin=self.query.run,
+            engine=self.engine,
             cluster=self.cluster if lost else None,
             input_end=SimpleNamespace(may_be_said=False, is_said=False),
         )

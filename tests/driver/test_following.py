@@ -6,22 +6,12 @@ import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.driver.engine import Stream
 from holdfast.driver.following import Following
-from holdfast.errors import (
-    HoldfastError,
-)
-from holdfast.spark.query import Query
+from holdfast.errors import HoldfastError
 from holdfast.state.version import Version
-from tests.spark.running_support import (
-    LONG_S,
-    Pipeline,
-    StandInCluster,
-)
-
-pytestmark = pytest.mark.usefixtures("_plain_threads")
+from tests.driver.running_support import LONG_S, Pipeline
 
 
 def test_a_host_lost_while_state_is_handed_over_is_recovered_from() -> None:
@@ -47,7 +37,7 @@ def test_stop_ends_while_state_is_handed_over() -> None:
     stopping = threading.Thread(target=pipeline.running.stop, daemon=True)
     stopping.start()
     # The lock of the epochs is free though the checkpoint goes on.
-    assert pipeline.query.waited_for.wait(LONG_S)
+    assert pipeline.stream.waited_for.wait(LONG_S)
     going_on.set()
     stopping.join(LONG_S)
     assert pipeline.running.done.is_set()
@@ -81,11 +71,7 @@ def test_hosts_are_followed_while_the_pipeline_stops() -> None:
     pipeline = Pipeline(every_epoch=False)
     pipeline.cluster.moving = False
     running, cancelled = pipeline.running, threading.Event()
-    context = SimpleNamespace(cancelJobGroup=lambda _: None)
-    running.parts.jobs = cast(
-        Any,
-        SimpleNamespace(cancel=cancelled.set, spark=SimpleNamespace(sparkContext=context)),
-    )
+    running.parts.jobs = cast(Any, SimpleNamespace(cancel=cancelled.set))
     pipeline.cluster.follow = lambda version: running.stopping.is_set()  # type: ignore[method-assign]
 
     def checkpoint() -> None:
@@ -120,11 +106,7 @@ def test_hosts_are_followed_while_a_pipeline_that_has_failed_ends() -> None:
     pipeline = Pipeline(every_epoch=False)
     pipeline.cluster.moving = False
     running, cancelled = pipeline.running, threading.Event()
-    context = SimpleNamespace(cancelJobGroup=lambda _: None)
-    running.parts.jobs = cast(
-        Any,
-        SimpleNamespace(cancel=cancelled.set, spark=SimpleNamespace(sparkContext=context)),
-    )
+    running.parts.jobs = cast(Any, SimpleNamespace(cancel=cancelled.set))
 
     def follow(version: Any) -> bool:
         raise HoldfastError("the pipeline has no executors, and is about to end")
@@ -143,25 +125,6 @@ def test_hosts_are_followed_while_a_pipeline_that_has_failed_ends() -> None:
     assert cancelled.is_set()
 
 
-def test_a_host_is_drained_though_the_pipeline_goes_back_meanwhile() -> None:
-    pipeline = Pipeline(every_epoch=False)
-    running = pipeline.running
-    query = cast("Any", object.__new__(Query))
-    query._running = running
-    pipeline.cluster.health = SimpleNamespace(drain=lambda host: None)
-    planned = threading.Event()
-    pipeline.cluster.plan_moves = lambda version: planned.set()  # type: ignore[method-assign]
-    draining = threading.Thread(target=query.drain, args=("h1",), daemon=True)
-    draining.start()
-    assert planned.wait(LONG_S)
-    # New parts: what the old ones were about to move is nobody's any more.
-    after = StandInCluster()
-    after.must_move = False
-    running.parts = cast(Any, SimpleNamespace(**{**vars(running.parts), "cluster": after}))
-    draining.join(10)
-    assert not draining.is_alive()
-
-
 def test_an_epoch_that_was_being_planned_when_its_host_went_is_ended_too() -> None:
     pipeline = Pipeline(every_epoch=False)
     pipeline.cluster.moving = False
@@ -172,7 +135,7 @@ def test_an_epoch_that_was_being_planned_when_its_host_went_is_ended_too() -> No
         cluster.outdated = planning.is_set() and not ended.is_set()
         return cluster.outdated and not cancelled.is_set()
 
-    def cancel(_: str) -> None:
+    def cancel(stream: Stream) -> None:
         cancelled.set()
         if begun.is_set():
             ended.set()
@@ -183,10 +146,7 @@ def test_an_epoch_that_was_being_planned_when_its_host_went_is_ended_too() -> No
         begun.set()
         assert ended.wait(LONG_S), "the job waits for a host that is gone"
 
-    context = SimpleNamespace(cancelJobGroup=cancel)
-    running.parts.jobs = cast(
-        Any, SimpleNamespace(cancel=lambda: None, spark=SimpleNamespace(sparkContext=context))
-    )
+    pipeline.engine.cancel_epoch = cancel  # type: ignore[method-assign]
     cluster.follow = follow  # type: ignore[method-assign]
     running.parts.loop.run = cast(Any, run)  # type: ignore[method-assign]
     pipeline.coordinator.checkpoint = lambda: None  # type: ignore[method-assign]
@@ -199,16 +159,12 @@ def test_jobs_by_which_spark_looks_for_input_between_epochs_are_left_alone() -> 
     """With many folders Spark lists them by a job of the query, which fails with that job."""
     pipeline = Pipeline(every_epoch=False)
     running = pipeline.running
-    cancelled: list[str] = []
-    context = SimpleNamespace(cancelJobGroup=cancelled.append)
-    running.parts.jobs = cast(
-        Any, SimpleNamespace(cancel=lambda: None, spark=SimpleNamespace(sparkContext=context))
-    )
-    running.spark_query = cast(Any, pipeline.query)
+    cancelled = pipeline.engine.cancelled
+    running.stream = pipeline.stream
     pipeline.cluster.follow = lambda version: True  # type: ignore[method-assign]
     following = Following(running)
     following._look(cast(Any, pipeline.cluster))
     assert not cancelled
     with running.epoch_lock:
         following._look(cast(Any, pipeline.cluster))
-    assert cancelled == ["run"]
+    assert cancelled == [pipeline.stream]

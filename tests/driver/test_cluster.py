@@ -1,0 +1,74 @@
+"""Where partitions of a cluster run, and who has to be told when that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.driver.engine import HostGoneError
+from holdfast.state.hashing import partition_range
+from holdfast.state.run import LocalForm, Run
+from holdfast.state.version import Change, Version
+from holdfast.tasks.disk import Found
+from tests.driver.cluster_support import Site
+
+
+def test_an_epoch_has_asked_too_early_until_it_asks_again() -> None:
+    site, version = Site("h1", "h2"), Version(0)
+    site.place(version, 2)
+    assert not site.follow(version)
+    assert not site.outdated
+    site.fleet.alive = frozenset({"h1"})
+    assert site.follow(version)
+    assert not site.follow(version)
+    assert site.outdated
+    assert site.place(version, 2).hosts == ["h1", "h1"]
+    assert not site.outdated
+
+
+@pytest.mark.parametrize("stays_away", [True, False])
+def test_a_claimed_pipeline_opens_on_those_left_when_a_host_goes_while_disks_are_looked_at(
+    stays_away: bool,
+) -> None:
+    site, asked = Site("h1", "h2"), []
+    site._present = frozenset()
+
+    def run(hosts: Sequence[str], task: object, what: str) -> list[Found]:
+        asked.append(tuple(hosts))
+        if "h2" in hosts:
+            site.fleet.alive = frozenset({"h1"} if stays_away else {"h1", "h2"})
+            raise HostGoneError(f"{what}: h2 is gone")
+        return [Found(host) for host in hosts]
+
+    site.fleet.run = run  # type: ignore[method-assign]
+    if stays_away:
+        site.open(3, Version(0))
+        assert asked == [("h1", "h2"), ("h1",)]
+        assert site.place(Version(0), 2).hosts == ["h1", "h1"]
+    else:
+        with pytest.raises(HostGoneError, match="h2 is gone"):
+            site.open(3, Version(0))
+        assert len(asked) == 5
+
+
+def test_a_host_is_not_drained_because_another_went_meanwhile() -> None:
+    site = Site("h1", "h2", "h3")
+    ranges = [partition_range(p, 3) for p in range(3)]
+    forms = [LocalForm(1 << 20, "00", hosts=(host,)) for host in ("h1", "h2", "h2")]
+    runs = [
+        Run(f"0-0-{p}", "op.t", within, 0, 0, 1, local=form)
+        for p, (within, form) in enumerate(zip(ranges, forms, strict=True))
+    ]
+    changes = [Change("op.t", run.range, (), run) for run in runs]
+    version = Version(-1).apply(changes, 0)
+    site.learn(changes, {})
+    assert site.place(version, 3).hosts == ["h1", "h2", "h2"]
+    site.health.drain("h1")
+    site.plan_moves(version)
+    assert site.must_move
+    site.fleet.alive = frozenset({"h1", "h2"})
+    site.follow(version)
+    assert site.must_move
+    site.follow(version)
+    assert site.moving
