@@ -7,8 +7,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from holdfast import sinks
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, LAST_EPOCH, entry_name
 from holdfast.checkpoint.log import read_log
 from holdfast.driver.claiming import (
@@ -17,8 +19,9 @@ from holdfast.driver.claiming import (
     _may_be_damaged,
     _where_to_continue,
     check_still_own,
+    sink_context,
 )
-from holdfast.errors import CorruptionError, FencedError, StorageError
+from holdfast.errors import CorruptionError, FencedError, InternalError, StorageError
 from holdfast.storage import MemoryStorage, ObjectInfo
 from holdfast.storage.base import Buffer
 from tests.checkpoint.log_support import checkpoint_fields, open_log
@@ -121,3 +124,14 @@ def test_a_start_does_not_use_numbers_that_state_can_not_hold() -> None:
     assert _checked_epoch(state) == state.last_epoch
     with pytest.raises(CorruptionError, match="too many entries of the log can't be read"):
         _checked_epoch(replace(state, last_epoch=LAST_EPOCH - EPOCHS_PER_ENTRY))
+
+
+def test_a_sink_of_frames_is_valid_though_there_is_no_engine_yet_to_make_them() -> None:
+    place = SimpleNamespace(schema=pa.schema([("n", pa.int64())]), key_names=())
+    graph: Any = SimpleNamespace(sinks={"sink-0": place})
+    options: Any = SimpleNamespace(name="p")
+    context = sink_context(options, "sink-0", 0, MemoryStorage("start-frames"), graph)
+    sinks.foreach_batch(lambda frame, epoch, maybe_repeated: None).validate(context)
+    assert context.to_dataframe is not None
+    with pytest.raises(InternalError, match="while its pipeline is being validated"):
+        context.to_dataframe(place.schema.empty_table())
