@@ -67,7 +67,7 @@ def test_a_source_is_scanned_and_spark_knows_how_many_rows(
     query = run(sums(rows, "scanned"), source, tmp_path)
     assert scanned == [[True]] * 3
     assert seen("scanned") == [("a", 0), ("a", 2), ("a", 6), ("b", 20), ("b", 40), ("b", 60)]
-    told = [progress["numInputRows"] for progress in query._running.spark_query.recentProgress]
+    told = [progress["numInputRows"] for progress in query.spark_query.recentProgress]
     # Spark may not have told of the last epoch yet.
     assert [rows for rows in told if rows][:2] == [3, 3]
     assert [progress.rows for progress in query.progress] == [2, 2, 2]

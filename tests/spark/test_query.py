@@ -323,7 +323,7 @@ def test_process_all_available_says_that_a_sink_keeps_failing(
     query.process_all_available()
     down = True
     source.add([("a", 1)])
-    query._running.started.processAllAvailable()
+    query._running.started.process_all()
     with pytest.raises(hf.HoldfastError, match="the warehouse is down"):
         query.stop()
     assert taken == [0, 1]
