@@ -124,7 +124,7 @@ def test_a_local_session_is_no_cluster(spark: SparkSession) -> None:
 def test_executors_of_one_host_share_local_dir_and_wait_only_for_pipelines(tmp_path: Path) -> None:
     program = Path(__file__).with_name("neighbours_program.py")
     # Every process has another working directory, so there each executor sees a folder of its own.
-    folders = [str(tmp_path / "shared"), "/proc/self/cwd/not-shared"]
+    folders = [str(tmp_path / "shared"), "/proc/self/cwd/not-shared", "/proc/nobody/writes/here"]
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path / "work"), *folders],
         capture_output=True,
@@ -132,10 +132,11 @@ def test_executors_of_one_host_share_local_dir_and_wait_only_for_pipelines(tmp_p
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    waits, shared, apart = map(json.loads, done.stdout.splitlines()[-3:])
+    waits, shared, apart, unwritable = map(json.loads, done.stdout.splitlines()[-4:])
     assert waits == ["", "600s", ""]
     assert shared is None
     assert "local_dir /proc/self/cwd/not-shared on " in apart
     assert "isn't shared: executor " in apart
     assert "mount one volume of the host into each" in apart
     assert list((tmp_path / "shared").iterdir()) == []
+    assert unwritable is None, "whether hosts can write is found out by others, in better words"

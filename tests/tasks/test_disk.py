@@ -130,7 +130,7 @@ def test_what_failed_attempts_left_goes_after_a_while(tmp_path: Path, left: str)
 def test_marks_are_seen_and_removed(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     assert see_marks(marks) == []
-    leave_mark(marks, "1")
+    assert leave_mark(marks, "1")
     leave_mark(marks, "0")
     assert see_marks(marks) == ["0", "1"]
     remove_marks(marks)
@@ -139,5 +139,5 @@ def test_marks_are_seen_and_removed(tmp_path: Path) -> None:
 
 def test_a_mark_that_can_not_be_left_is_not_seen(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    leave_mark(tmp_path / "file" / "marks", "0")
+    assert not leave_mark(tmp_path / "file" / "marks", "0")
     assert see_marks(tmp_path / "file" / "marks") == []

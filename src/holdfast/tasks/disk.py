@@ -84,12 +84,15 @@ def probe(root: Path) -> Found:
     return Found()
 
 
-def leave_mark(folder: Path, name: str) -> None:
-    """Leave a file for other executors to see; who can't, won't be seen."""
-    with contextlib.suppress(OSError):
+def leave_mark(folder: Path, name: str) -> bool:
+    """Leave a file for other executors to see, if there can be one; who can't, won't be seen."""
+    try:
         make_own(folder.parent)
         make_own(folder)
         (folder / name).touch()
+    except OSError:
+        return False
+    return True
 
 
 def see_marks(folder: Path) -> list[str]:

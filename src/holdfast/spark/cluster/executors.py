@@ -86,14 +86,15 @@ def check_shared(
     made = root / f".shared-{uuid.uuid4().hex}"
     # Spark's way to name an executor as a place.
     rdd = Placer(context).indexes([f"executor_{host}_{name}" for host, name in places])
-    rdd.map(lambda index: leave_mark(made, str(index))).collect()
+    left = rdd.map(lambda index: leave_mark(made, str(index))).collect()
     try:
         seen = rdd.map(lambda _: see_marks(made)).collect()
     finally:
         rdd.map(lambda _: remove_marks(made)).collect()
     for (host, name), marks in zip(places, seen, strict=True):
-        own = {str(i) for i, (other, _) in enumerate(places) if other == host}
-        if not own <= set(marks):
+        own = [i for i, (other, _) in enumerate(places) if other == host]
+        # Where nobody can write, a look at the host's disk says so better.
+        if any(left[i] for i in own) and not {str(i) for i in own} <= set(marks):
             raise ConfigurationError(
                 f"local_dir {root} on {host} isn't shared: executor {name} doesn't see the files of "
                 f"others (executors {', '.join(neighbours[host])} run there)",
