@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.driver.engine import HostGoneError
 from holdfast.state.hashing import partition_range
-from holdfast.state.run import LocalForm, Run
+from holdfast.state.run import LocalForm, Run, StoredForm
 from holdfast.state.version import Change, Version
+from holdfast.storage import MemoryStorage
 from holdfast.tasks.disk import Found
+from holdfast.tasks.here import Here
 from tests.driver.cluster_support import Site
 
 
@@ -72,3 +76,24 @@ def test_a_host_is_not_drained_because_another_went_meanwhile() -> None:
     assert site.must_move
     site.follow(version)
     assert site.moving
+
+
+def test_a_task_to_fetch_runs_that_is_given_to_another_host_fetches_none_there(
+    tmp_path: Path,
+) -> None:
+    site = Site("h1")
+    site._storage, site._folder = MemoryStorage("cluster-fetch"), tmp_path
+    stored = StoredForm("runs/0-0-0", 1, "00", 1)
+    within = partition_range(0, 1)
+    run = Run("0-0-0", "op.t", within, 0, 0, 1, local=LocalForm(1, "00"), stored=stored)
+    version = Version(-1).apply([Change("op.t", within, (), run)], 0)
+    assert site.place(version, 1).hosts == ["h1"]
+    assert site.missing(version) == {"h1": [run]}
+
+    def elsewhere(hosts: Sequence[str], task: Callable[[Here], Found], what: str) -> list[Found]:
+        assert (tuple(hosts), what) == (("h1",), "fetch runs")
+        return [msgspec.structs.replace(task(Here("h2")), host="h2")]
+
+    site.fleet.run = elsewhere  # type: ignore[method-assign]
+    assert site.fetch_missing(version) == 0
+    assert site.missing(version) == {"h1": [run]}

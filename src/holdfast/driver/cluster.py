@@ -380,11 +380,12 @@ class ClusterSite:
             return 0
         folder, storage, claim = self.folder, self._storage, self._claim
         shares = [(host, first_bytes(runs, _FETCH_BYTES)) for host, runs in missing.items()]
-
         wanted = dict(shares)
 
         def task(here: Here) -> Found:
-            return fetch_runs(here.path(folder), here.reach(storage), wanted[here.host], claim)
+            # A task alone is given to another host if its own goes: that one wants none of these.
+            runs = wanted.get(here.host, ())
+            return fetch_runs(here.path(folder), here.reach(storage), runs, claim)
 
         began = runtime.monotonic()
         found = self._fleet.run([host for host, _ in shares], task, "fetch runs")
