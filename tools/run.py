@@ -108,7 +108,7 @@ _APART = (
     "tests/nexmark",
     "tests/sql",
     "tests/spark/test_kill.py",
-    "tests/spark/test_flow_kill.py",
+    "tests/spark/flow/test_flow_kill.py",
 )
 # Of these hardly anything is left without the slow ones: some others beside them.
 _APART_FAST = (

@@ -15,7 +15,7 @@ from holdfast.state.version import Change, Version
 from holdfast.storage import MemoryStorage
 from holdfast.tasks.disk import Found
 from holdfast.tasks.here import Here
-from tests.driver.cluster_support import Site
+from tests.driver.site_support import Site
 
 
 def test_an_epoch_has_asked_too_early_until_it_asks_again() -> None:

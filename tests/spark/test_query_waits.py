@@ -13,8 +13,8 @@ from holdfast.driver.cluster import ClusterSite
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.spark.query import Query
 from holdfast.state.version import Version
-from tests.driver.cluster_support import Site
 from tests.driver.running_support import LONG_S, Pipeline, StandInCluster
+from tests.driver.site_support import Site
 
 
 def test_a_step_that_timed_out_leaves_no_permission_behind() -> None:

@@ -15,8 +15,8 @@ from holdfast.spark.flow.graph import build_graph
 from holdfast.spark.flow.reading import readings
 from holdfast.spark.flow.scans import Scans
 from holdfast.testing import EpochSource
+from tests.spark.flow.test_flow import seen, start
 from tests.spark.support import step_on
-from tests.spark.test_flow import seen, start
 
 pytestmark = pytest.mark.spark
 

@@ -19,8 +19,8 @@ from holdfast.spark.jvm.prepared import frame_of, prepared
 from holdfast.spark.plans.lift import AggregatePlan
 from holdfast.spark.plans.times import Changing
 from holdfast.testing import EpochSource
+from tests.spark.flow.test_flow import seen, start
 from tests.spark.support import step_on
-from tests.spark.test_flow import seen, start
 
 pytestmark = pytest.mark.spark
 

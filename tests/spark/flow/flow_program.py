@@ -67,7 +67,7 @@ def pipeline(spark: SparkSession, work: Path) -> hf.Pipeline:
 
 
 def main() -> None:
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.path.insert(0, str(Path(__file__).parents[3]))
     from tests.spark.programs import run_to_end
 
     run_to_end("flow", pipeline)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.flow_program import SINKS
+from tests.spark.flow.flow_program import SINKS
 from tests.spark.killing import EPOCHS_PER_RUN, TASK_WINDOWS, WINDOWS, Program
 from tests.spark.support import write_epoch
 
