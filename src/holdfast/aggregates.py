@@ -11,10 +11,8 @@ A column is a name or a PySpark column expression. The result after any number o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from holdfast.errors import InputError
+from holdfast.operators.aggregates.asked import Aggregate, ColumnLike
 
 __all__ = [
     "Aggregate",
@@ -39,24 +37,6 @@ __all__ = [
     "var_samp",
     "variance",
 ]
-
-ColumnLike = object
-"""A column's name, or a ``pyspark.sql.Column`` (which this module doesn't import)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Aggregate:
-    """What to compute, not yet tied to an input. Made by :func:`count`, :func:`sum` and the like.
-
-    >>> import holdfast as hf
-    >>> spent: hf.Aggregate = hf.sum("amount")
-    >>> spent.kind
-    'sum'
-    """
-
-    kind: str
-    columns: tuple[ColumnLike, ...] = ()
-    options: Mapping[str, int] = field(default_factory=dict)
 
 
 def count(column: ColumnLike | None = None) -> Aggregate:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from holdfast.choices import ChangeKind, check_choice
 from holdfast.operators.window.spec import CHANGE, WINDOW_END, WINDOW_START
 from holdfast.spark.flow.branch import Branch, LoopStart, Output
+from holdfast.stream import ResultStream, Stream, result_of
 
 if TYPE_CHECKING:
     from holdfast.spark.flow.lineage import Followed
-    from holdfast.stream import ResultStream, Stream
 
 __all__ = ["Changes", "changes_of", "passed_on"]
 
@@ -62,15 +62,16 @@ def _of_branch(branch: Branch) -> Changes:
     origin = branch.origin
     if not isinstance(origin, Output) or isinstance(origin, LoopStart) or origin.name:
         return Changes("append")
-    changes = origin.of.puts_out
+    result = result_of(origin)
+    changes = result.puts_out
     if changes.kind == "append" or changes.why or not branch.steps:
         return changes
     from holdfast.spark.flow.lineage import follow
 
-    followed = follow(origin.of.rows.df, branch.steps)
+    followed = follow(result.rows.df, branch.steps)
     if changes.kind == "retract":
         return replace(changes, why=_why_not_retracted(followed))
-    return _updated(changes, followed, origin.of)
+    return _updated(changes, followed, result)
 
 
 def _why_not_retracted(followed: Followed) -> str:

@@ -42,6 +42,7 @@ __all__ = [
     "Stream",
     "WatermarkSpec",
     "configure",
+    "result_of",
     "stream",
 ]
 
@@ -392,6 +393,12 @@ def _timed(branch: Branch, spec: WatermarkSpec) -> Branch:
         )
     behind = result.behind_ms + spec.delay_ms
     return replace(branch, watermark=replace(spec, derived=True, behind_ms=behind))
+
+
+def result_of(output: Output) -> ResultStream:
+    """The operator whose results these are."""
+    assert isinstance(output.of, ResultStream)
+    return output.of
 
 
 class ResultStream(Rows):

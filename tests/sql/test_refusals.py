@@ -15,7 +15,7 @@ from holdfast.sql import sql
 from holdfast.sql.dialect import parse_statement, text_of
 from holdfast.sql.expressions import conjuncts, interval_ms
 from holdfast.sql.timing import _SHAPES
-from holdfast.stream import Output
+from holdfast.stream import Output, result_of
 from holdfast.testing import EpochSource
 from holdfast.tops import TopStream
 
@@ -425,7 +425,7 @@ def test_it_is_accepted(streams: dict[str, hf.Stream], statement: str) -> None:
 def last_operator(statement: str, streams: dict[str, hf.Stream]) -> hf.ResultStream:
     origin = sql(statement, **streams).rows.branches[0].origin
     assert isinstance(origin, Output)
-    return origin.of
+    return result_of(origin)
 
 
 @pytest.mark.parametrize("rows", [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.driver.options import Options
 from holdfast.driver.start import Start
@@ -17,15 +17,13 @@ from holdfast.spark.engine import SparkEngine
 from holdfast.spark.flow.graph import FlowGraph, build_graph
 from holdfast.spark.jvm.trees import count_sources
 from holdfast.spark.query import Query
+from holdfast.spark.said import SaidPipeline
 from holdfast.storage import Storage, open_storage
-
-if TYPE_CHECKING:
-    from holdfast.pipeline import Pipeline
 
 __all__ = ["SparkPlatform", "start_pipeline"]
 
 
-def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
+def start_pipeline(pipeline: SaidPipeline, options: Options) -> Query:
     """Start or continue a pipeline."""
     start = Start(SparkPlatform(pipeline), options)
     start.check()
@@ -35,7 +33,7 @@ def start_pipeline(pipeline: Pipeline, options: Options) -> Query:
 class SparkPlatform:
     """A pipeline of streaming DataFrames and the Spark application that they are of."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: SaidPipeline) -> None:
         self._pipeline = pipeline
         self._spark = build_graph(pipeline).sources[0].sparkSession
         self._context = self._spark.sparkContext

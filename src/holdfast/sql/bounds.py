@@ -16,7 +16,7 @@ from holdfast.operators.window.spec import (
     WindowSpec,
 )
 from holdfast.spark.flow.branch import Source
-from holdfast.stream import Branch, Output, ResultStream, Stream, WatermarkSpec
+from holdfast.stream import Branch, Output, ResultStream, Stream, WatermarkSpec, result_of
 from holdfast.types import quoted
 
 if TYPE_CHECKING:
@@ -150,9 +150,10 @@ def _of_branch(branch: Branch) -> Windows | None:
 def _at_origin(origin: Source | Output) -> tuple[DataFrame, Windows | None]:
     if isinstance(origin, Source):
         return origin.df, None
+    result = result_of(origin)
     if origin.name:
-        return origin.of.side(origin.name).df, None
-    return origin.of.rows.df, _of_results(origin.of)
+        return result.side(origin.name).df, None
+    return result.rows.df, _of_results(result)
 
 
 def _behind(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
@@ -216,12 +217,15 @@ def _marks(branch: Branch) -> dict[tuple[str, bool], WatermarkSpec]:
     if branch.watermark is not None:
         return {(branch.watermark.column, branch.watermark.is_end): branch.watermark}
     origin = branch.origin
-    if not isinstance(origin, Output) or origin.name or origin.of.rows.watermark is None:
+    if not isinstance(origin, Output) or origin.name:
+        return {}
+    results = result_of(origin).rows
+    mark = results.watermark
+    if mark is None:
         return {}
     from holdfast.spark.flow.lineage import follow
 
-    mark = origin.of.rows.watermark
-    followed = follow(origin.of.rows.df, branch.steps)
+    followed = follow(results.df, branch.steps)
     if "Union" in followed.others:
         return {}  # Spark's plan follows the first of the frames alone.
     names = followed.names.get(mark.column, ())

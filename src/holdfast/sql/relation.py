@@ -12,7 +12,7 @@ from holdfast.errors import InputError
 from holdfast.operators.window.spec import CHANGE, WindowSpec
 from holdfast.sql.bounds import Spread, Windows, timed, windows_of
 from holdfast.sql.refuse import refuse
-from holdfast.stream import Branch, Output, ResultStream, Rows, Stream
+from holdfast.stream import Branch, Output, ResultStream, Rows, Stream, result_of
 from holdfast.types import quoted
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def table(name: str, rows: Rows) -> Relation:
     changes: ChangeKind = "append"
     for branch in stream.branches:
         if isinstance(branch.origin, Output) and not branch.origin.name:
-            found = changes_of(branch.origin.of)
+            found = changes_of(result_of(branch.origin))
             changes = found if found != "append" else changes
     if changes == "retract" and CHANGE not in stream.df.columns:
         raise InputError(

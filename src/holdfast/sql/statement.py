@@ -36,7 +36,7 @@ from holdfast.sql.relation import (
     table,
 )
 from holdfast.sql.timing import bounds_in, cut_table, refuse_bound, spread
-from holdfast.stream import Output, ResultStream, Rows, Stream
+from holdfast.stream import Output, ResultStream, Rows, Stream, result_of
 from holdfast.types import quoted
 
 __all__ = ["run"]
@@ -67,7 +67,7 @@ def run(statement: str, tables: Mapping[str, Rows]) -> Stream | ResultStream:
     branch = relation.stream.branches[0]
     whole = len(relation.stream.branches) == 1 and not branch.steps
     if whole and isinstance(branch.origin, Output) and not branch.origin.name:
-        return branch.origin.of
+        return result_of(branch.origin)
     return relation.stream
 
 

@@ -9,16 +9,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from holdfast.errors import InputError
+from holdfast.spark.said import SaidPipeline, SaidResult
 from holdfast.spark.session import configure
-
-if TYPE_CHECKING:
-    from holdfast.pipeline import Pipeline
-    from holdfast.stream import ResultStream
 
 __all__ = ["load_program", "new_session"]
 
@@ -34,7 +31,7 @@ def new_session() -> SparkSession:
     return configure(builder).getOrCreate()
 
 
-def load_program(text: str, spark: SparkSession) -> Pipeline | ResultStream:
+def load_program(text: str, spark: SparkSession) -> SaidPipeline | SaidResult:
     """What the function ``module:function`` (or ``file.py:function``) returns.
 
     It is called with the session, if it takes an argument.
@@ -53,7 +50,7 @@ def load_program(text: str, spark: SparkSession) -> Pipeline | ResultStream:
             hint="name a function that takes the Spark session and returns the pipeline",
         )
     takes_session = bool(inspect.signature(function).parameters)
-    made: Pipeline | ResultStream = function(spark) if takes_session else function()
+    made: SaidPipeline | SaidResult = function(spark) if takes_session else function()
     return made
 
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.checkpoint.coordinator import Coordinator, StoreResult
 from holdfast.checkpoint.entry import Checkpoint, EpochRecord
@@ -25,13 +24,10 @@ from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
 from holdfast.spark.adopt.position import check_sources, last_epoch, next_watermark, position_for
 from holdfast.spark.adopt.program import Program, adopted_tables
 from holdfast.spark.adopt.tables import AdoptedTable, partitions_for, write_table
+from holdfast.spark.said import SaidPipeline, SaidResult
 from holdfast.state.expiry import TableClock
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage, open_storage
-
-if TYPE_CHECKING:
-    from holdfast.pipeline import Pipeline
-    from holdfast.stream import ResultStream
 
 __all__ = ["Adoption", "adopt"]
 
@@ -62,7 +58,7 @@ class Adoption:
 
 
 def adopt(
-    pipeline: Pipeline | ResultStream,
+    pipeline: SaidPipeline | SaidResult,
     name: str,
     checkpoint_dir: str | Path,
     spark_checkpoint: str | Path,

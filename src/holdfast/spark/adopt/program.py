@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -29,10 +29,7 @@ from holdfast.spark.flow.slices import as_one
 from holdfast.spark.jvm.trees import count_sources
 from holdfast.spark.plans.base import Plan
 from holdfast.spark.plans.lift import AggregatePlan
-
-if TYPE_CHECKING:
-    from holdfast.pipeline import Pipeline
-    from holdfast.stream import ResultStream
+from holdfast.spark.said import SaidPipeline, SaidResult
 
 __all__ = ["Program", "adopted_tables"]
 
@@ -46,7 +43,7 @@ class Program:
     watermarks: dict[str, Watermark]
 
     @classmethod
-    def of(cls, pipeline: Pipeline | ResultStream) -> Program:
+    def of(cls, pipeline: SaidPipeline | SaidResult) -> Program:
         """That of a pipeline with one operator, or of a stream that isn't one yet."""
         whole: Any = pipeline
         if hasattr(whole, "plan"):

@@ -11,7 +11,7 @@ from holdfast.errors import InputError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from holdfast.stream import ResultStream
+    from holdfast.spark.said import SaidResult
 
 __all__ = ["Branch", "LoopStart", "Output", "Source", "WatermarkSpec", "watermark_of"]
 
@@ -51,7 +51,7 @@ class Source:
 class Output:
     """What an operator puts out: its main output (""), or a side output."""
 
-    of: ResultStream
+    of: SaidResult
     name: str = ""
 
 

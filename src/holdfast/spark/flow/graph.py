@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 
@@ -20,10 +19,7 @@ from holdfast.spark.flow.plain import plain_columns
 from holdfast.spark.jvm.trees import plan_words
 from holdfast.spark.plans.base import Plan
 from holdfast.spark.plans.rows import columns_of
-
-if TYPE_CHECKING:
-    from holdfast.pipeline import Pipeline, Written
-    from holdfast.stream import ResultStream, Stream
+from holdfast.spark.said import SaidPipeline, SaidResult, SaidStream, SaidWritten
 
 __all__ = ["FlowGraph", "PlannedNode", "SteppedFeed", "build_graph"]
 
@@ -42,7 +38,7 @@ class PlannedNode(Node[SteppedFeed]):
     """An operator in its place, and how Spark gets its rows there."""
 
     plan: Plan
-    result: ResultStream | None
+    result: SaidResult | None
     columns: list[Column] | None = None
     """The columns that its tasks get: made in the first epoch, for each is a call to the JVM."""
 
@@ -77,7 +73,7 @@ def _reads(node: PlannedNode, ids: Mapping[int, str]) -> str:
     return digest("\n".join([*words, *node.plan.expressions]))
 
 
-def build_graph(pipeline: Pipeline) -> FlowGraph:
+def build_graph(pipeline: SaidPipeline) -> FlowGraph:
     """Put a pipeline's operators in order, name them, and find out what they read.
 
     Every operator is planned anew; no Spark job runs.
@@ -92,13 +88,13 @@ def build_graph(pipeline: Pipeline) -> FlowGraph:
     return builder.graph
 
 
-def _in_order(pipeline: Pipeline) -> list[ResultStream]:
+def _in_order(pipeline: SaidPipeline) -> list[SaidResult]:
     """All operators that lead to a sink, each behind those it reads."""
-    done: dict[int, ResultStream] = {}
+    done: dict[int, SaidResult] = {}
     open_: set[int] = set()
-    loops: list[ResultStream] = []
+    loops: list[SaidResult] = []
 
-    def visit(result: ResultStream) -> None:
+    def visit(result: SaidResult) -> None:
         if id(result) in done:
             return
         if id(result) in open_:
@@ -111,7 +107,7 @@ def _in_order(pipeline: Pipeline) -> list[ResultStream]:
             follow(stream)
         done[id(result)] = result
 
-    def follow(stream: Stream) -> None:
+    def follow(stream: SaidStream) -> None:
         for branch in stream.branches:
             if isinstance(branch.origin, LoopStart):
                 loops.append(branch.origin.of)
@@ -126,7 +122,7 @@ def _in_order(pipeline: Pipeline) -> list[ResultStream]:
     return list(done.values())
 
 
-def _names(results: list[ResultStream]) -> dict[int, str]:
+def _names(results: list[SaidResult]) -> dict[int, str]:
     """A name for every operator: its own, or that of its kind with a number."""
     taken: set[str] = set()
     for result in results:
@@ -159,7 +155,7 @@ class _Sourced:
 
 
 def _sources(
-    pipeline: Pipeline, results: list[ResultStream]
+    pipeline: SaidPipeline, results: list[SaidResult]
 ) -> tuple[list[DataFrame], dict[int, _Sourced]]:
     """The DataFrames that the query streams, and which is whose.
 
@@ -195,7 +191,7 @@ class _Builder:
         self.times: dict[tuple[int, WatermarkSpec], str] = {}
         self.nodes: dict[str, PlannedNode] = {}
 
-    def add(self, result: ResultStream) -> None:
+    def add(self, result: SaidResult) -> None:
         """Plan an operator."""
         plan = result.plan(self.ids[id(result)])
         derived = any(stream.derived for stream in result.inputs)
@@ -206,7 +202,7 @@ class _Builder:
         )
         self._node(_planned(self.ids[id(result)], plan, ports, derived, behind, result))
 
-    def write(self, number: int, written: Written) -> None:
+    def write(self, number: int, written: SaidWritten) -> None:
         """Attach sinks: to the operator itself, or behind the steps that its results take."""
         branches = written.stream.branches
         origin = branches[0].origin
@@ -230,13 +226,13 @@ class _Builder:
     def _count(self) -> int:
         return sum(sink.startswith("sink-") for sink in self.graph.sinks)
 
-    def _is_whole(self, stream: Stream) -> bool:
+    def _is_whole(self, stream: SaidStream) -> bool:
         """Whether a stream is an operator's output as it is."""
         branch = stream.branches[0]
         is_output = isinstance(branch.origin, Output) and not isinstance(branch.origin, LoopStart)
         return len(stream.branches) == 1 and is_output and not branch.steps
 
-    def _chosen(self, stream: Stream) -> Columns | None:
+    def _chosen(self, stream: SaidStream) -> Columns | None:
         """If a stream is an operator's output with columns chosen and renamed: which."""
         branch = stream.branches[0]
         origin = branch.origin
@@ -300,7 +296,7 @@ def _planned(
     ports: tuple[tuple[SteppedFeed, ...], ...],
     derived: bool,
     behind_ms: int,
-    result: ResultStream | None,
+    result: SaidResult | None,
 ) -> PlannedNode:
     return PlannedNode(
         id_,

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast.errors import InputError
 from holdfast.operators.deduplicate import DeduplicateOperator
 from holdfast.operators.event_time import EventTime
 from holdfast.spark.plans.rows import RowPlan, columns_of, resolve_keys
-
-if TYPE_CHECKING:
-    from holdfast.keyed import KeyedStream
+from holdfast.spark.said import SaidKeyed
 
 __all__ = ["plan_deduplicate"]
 
 
 def plan_deduplicate(
     id: str,  # noqa: A002 - the operator's word for it
-    keyed: KeyedStream,
+    keyed: SaidKeyed,
     *,
     within_watermark: bool = False,
 ) -> RowPlan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
@@ -17,13 +16,10 @@ from holdfast.operators.join.versioned import VersionedJoinOperator
 from holdfast.spark.plans.base import Plan
 from holdfast.spark.plans.buffers import clean
 from holdfast.spark.plans.rows import columns_of
+from holdfast.spark.said import SaidIntervalJoin, SaidStream, SaidVersionedJoin
 from holdfast.spark.types import spark_type
 from holdfast.state.schema import HASH
 from holdfast.types import quoted
-
-if TYPE_CHECKING:
-    from holdfast.joins import JoinedStream, VersionedStream
-    from holdfast.stream import Stream
 
 __all__ = ["JoinPlan", "plan_interval_join", "plan_versioned_join"]
 
@@ -67,7 +63,7 @@ class JoinPlan(Plan):
         ]
 
 
-def plan_interval_join(id: str, joined: JoinedStream) -> JoinPlan:  # noqa: A002
+def plan_interval_join(id: str, joined: SaidIntervalJoin) -> JoinPlan:  # noqa: A002
     """How rows reach an interval join, and its operator. Runs no Spark job."""
     on, left, right = _columns(joined.left, joined.right, joined.on)
     lower, upper = joined.bounds_ms
@@ -86,7 +82,7 @@ def plan_interval_join(id: str, joined: JoinedStream) -> JoinPlan:  # noqa: A002
     )
 
 
-def plan_versioned_join(id: str, joined: VersionedStream) -> JoinPlan:  # noqa: A002
+def plan_versioned_join(id: str, joined: SaidVersionedJoin) -> JoinPlan:  # noqa: A002
     """How rows reach a join with a table, and its operator. Runs no Spark job."""
     on, left, right = _columns(joined.left, joined.right, joined.on)
     return JoinPlan(
@@ -103,7 +99,9 @@ def plan_versioned_join(id: str, joined: VersionedStream) -> JoinPlan:  # noqa: 
     )
 
 
-def _columns(left: Stream, right: Stream, on: tuple[str, ...]) -> tuple[Fields, Fields, Fields]:
+def _columns(
+    left: SaidStream, right: SaidStream, on: tuple[str, ...]
+) -> tuple[Fields, Fields, Fields]:
     ours, theirs = columns_of(left.df), columns_of(right.df)
     kinds = dict(ours)
     for name in on:
@@ -115,6 +113,6 @@ def _columns(left: Stream, right: Stream, on: tuple[str, ...]) -> tuple[Fields, 
     return [(name, kinds[name]) for name in on], ours, theirs
 
 
-def _time(stream: Stream) -> EventTime:
+def _time(stream: SaidStream) -> EventTime:
     assert stream.watermark is not None
     return EventTime(stream.watermark.column, stream.watermark.lateness_ms)

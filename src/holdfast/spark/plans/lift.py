@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.types import LongType, StructField, StructType
 
-from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
+from holdfast.operators.aggregates.asked import Aggregate
 from holdfast.operators.aggregates.kinds import AggregateSpec, Input
 from holdfast.operators.aggregates.operator import AggregateOperator
 from holdfast.operators.aggregates.sketch import datasketches

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -19,13 +18,10 @@ from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram
 from holdfast.operators.process.operator import ProcessOperator
 from holdfast.operators.process.unkeyed import PartitionOperator, Process
 from holdfast.spark.cluster.shipping import send_along
+from holdfast.spark.flow.branch import WatermarkSpec
 from holdfast.spark.plans.resolve import Resolved
 from holdfast.spark.plans.rows import RowPlan, columns_of, resolve_keys
-
-if TYPE_CHECKING:
-    from holdfast.keyed import KeyedStream
-    from holdfast.spark.flow.branch import WatermarkSpec
-    from holdfast.stream import Stream
+from holdfast.spark.said import SaidKeyed, SaidStream
 
 __all__ = [
     "check_event_time",
@@ -50,7 +46,7 @@ def check_event_time(df: DataFrame, column: str) -> None:
         )
 
 
-def event_times(main: Stream, control: Stream | None) -> dict[str, EventTime]:
+def event_times(main: SaidStream, control: SaidStream | None) -> dict[str, EventTime]:
     """The event-time column of each source that has a watermark."""
     given: dict[str, WatermarkSpec | None] = {"main": main.watermark}
     if control is not None:
@@ -62,10 +58,10 @@ def event_times(main: Stream, control: Stream | None) -> dict[str, EventTime]:
 
 def plan_process(
     id: str,  # noqa: A002 - the operator's word for it
-    keyed: KeyedStream,
+    keyed: SaidKeyed,
     process: KeyedProcess | BatchProcess,
     output: object = None,
-    control: Stream | None = None,
+    control: SaidStream | None = None,
 ) -> RowPlan:
     """How rows reach a process, and the operator that runs it. Runs no Spark job."""
     send_along(process)
@@ -112,10 +108,10 @@ def plan_process(
 
 def plan_unkeyed(
     id: str,  # noqa: A002
-    main: Stream,
+    main: SaidStream,
     process: Process,
     output: object = None,
-    control: Stream | None = None,
+    control: SaidStream | None = None,
 ) -> RowPlan:
     """How rows reach a process without a key, and its operator. Runs no Spark job."""
     if not isinstance(process, Process):
@@ -173,13 +169,15 @@ def _check_names(keys: Sequence[Resolved], columns: Fields) -> None:
             raise InputError(f"a column can't be named {name!r}", hint="rename it")
 
 
-def _check_broadcast(program: KeyedProgram, control: Stream | None) -> None:
+def _check_broadcast(program: KeyedProgram, control: SaidStream | None) -> None:
     owner = type(program.process)
     has_code = owner.process_broadcast is not KeyedProcess.process_broadcast
     _check_connected(owner, has_code, bool(program.broadcast), control)
 
 
-def _check_connected(owner: type, has_code: bool, has_state: bool, control: Stream | None) -> None:
+def _check_connected(
+    owner: type, has_code: bool, has_state: bool, control: SaidStream | None
+) -> None:
     if control is None and (has_code or has_state):
         raise InputError(
             f"{owner.__name__} has broadcast state, but no control stream is connected",

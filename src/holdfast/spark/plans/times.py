@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
@@ -13,15 +13,13 @@ from pyspark.sql.types import TimestampNTZType
 
 from holdfast.operators.base import Clock
 from holdfast.spark.jvm.prepared import scala_object
+from holdfast.spark.said import SaidStream
 from holdfast.types import quoted
-
-if TYPE_CHECKING:
-    from holdfast.stream import Stream
 
 __all__ = ["Changing", "event_micros", "zone_offsets"]
 
 
-def event_micros(source: Stream) -> Column | None:
+def event_micros(source: SaidStream) -> Column | None:
     """When a row happened, in µs since 1970; None if the stream has no watermark."""
     mark = source.watermark
     if mark is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
@@ -17,11 +16,9 @@ from holdfast.spark.plans.preaggregate import Grouped, first_of_partitions
 from holdfast.spark.plans.process import event_times
 from holdfast.spark.plans.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.plans.times import Changing, event_micros
+from holdfast.spark.said import SaidTop
 from holdfast.state.schema import HASH
 from holdfast.types import quoted
-
-if TYPE_CHECKING:
-    from holdfast.tops import TopStream
 
 __all__ = ["TopPlan", "plan_top"]
 
@@ -111,7 +108,7 @@ class TopPlan(RowPlan):
         return Changing(bound)
 
 
-def plan_top(id: str, stream: TopStream) -> TopPlan:  # noqa: A002 - the operator's word for it
+def plan_top(id: str, stream: SaidTop) -> TopPlan:  # noqa: A002 - the operator's word for it
     """How rows reach the operator, and the operator. Runs no Spark job."""
     source = stream.keyed.source
     keys = resolve_keys(source.df, stream.keyed.keys)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
+from holdfast.operators.aggregates.asked import Aggregate
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.session.operator import SessionOperator
 from holdfast.operators.window.operator import WindowOperator
@@ -29,19 +28,16 @@ from holdfast.spark.cluster.shipping import send_along
 from holdfast.spark.plans.lift import AggregatePlan, Lifted, hash_and_keys, resolve_aggregates
 from holdfast.spark.plans.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.plans.times import Changing, event_micros
+from holdfast.spark.said import SaidStream, SaidWindows
 from holdfast.spark.types import arrow_type
 from holdfast.types import parse_schema
-
-if TYPE_CHECKING:
-    from holdfast.stream import Stream
-    from holdfast.windows import WindowedStream
 
 __all__ = ["plan_window", "plan_window_function"]
 
 
 def plan_window(
     id: str,  # noqa: A002 - the operator's word for it
-    windows: WindowedStream,
+    windows: SaidWindows,
     aggregates: Mapping[str, Aggregate],
 ) -> AggregatePlan:
     """How rows reach a window, and its operator. Runs no Spark job."""
@@ -77,7 +73,7 @@ def plan_window(
 
 def plan_window_function(
     id: str,  # noqa: A002
-    windows: WindowedStream,
+    windows: SaidWindows,
     function: Callable[[pa.Table], pa.Table],
     output: object,
 ) -> RowPlan:
@@ -109,7 +105,7 @@ def plan_window_function(
     return RowPlan(operator, tuple(keys), tuple(name for name, _ in columns))
 
 
-def _operator(id: str, windows: WindowedStream, lifted: Lifted) -> WindowOperator | SessionOperator:  # noqa: A002
+def _operator(id: str, windows: SaidWindows, lifted: Lifted) -> WindowOperator | SessionOperator:  # noqa: A002
     source = windows.source
     keys = [(key.name, key.type) for key in lifted.keys]
     if isinstance(windows.window, SessionGap):
@@ -135,7 +131,7 @@ def _operator(id: str, windows: WindowedStream, lifted: Lifted) -> WindowOperato
     )
 
 
-def _time_type(source: Stream) -> pa.DataType:
+def _time_type(source: SaidStream) -> pa.DataType:
     if source.watermark is None:
         return pa.timestamp("us", "UTC")
     column = source.watermark.column
