@@ -20,83 +20,64 @@ SOURCE = ROOT / "src" / "holdfast"
 MODULES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 600
 
-# Who may import whom (ARCHITECTURE.md). "" stands for the modules at the top of the package.
-EVERYBODY_MAY = {
-    "holdfast.choices",
-    "holdfast.durations",
-    "holdfast.errors",
-    "holdfast.failpoints",
-    "holdfast.runtime",
-    "holdfast.sizes",
-    "holdfast.types",
-}
+# The rooms from top to bottom, and whom each may import (ARCHITECTURE.md, "The rooms"): rooms below it.
+ALL_BELOW = {"all below"}
+FRONT = "the front"
+VOCABULARY = "the user's vocabulary"
 ALLOWED = {
+    "cli": ALL_BELOW,
+    "nexmark": {FRONT, VOCABULARY, "spark"},
+    FRONT: ALL_BELOW,
+    "sql": {VOCABULARY, "spark", "operators"},
+    "testing/simulation": {
+        "driver",
+        "tasks",
+        "operators",
+        "sinks",
+        "checkpoint",
+        "placement",
+        "tiers",
+        "state",
+        "storage",
+    },
+    "testing": ALL_BELOW,
+    VOCABULARY: {"spark", "driver", "operators", "sinks", "checkpoint", "state"},
+    "spark": ALL_BELOW,
+    "driver": ALL_BELOW,
+    "tasks": {"operators", "sinks", "checkpoint.entry", "tiers", "state", "storage"},
+    "operators": {"state"},
+    "sinks": {"checkpoint.entry", "state", "storage"},
+    "checkpoint": {"tiers", "state", "storage"},
+    "placement": {"state"},
+    "tiers": {"state", "storage"},
     "state": set[str](),
     "storage": set[str](),
-    "operators": {"state"},
-    "checkpoint": {"state", "storage"},
-    "tiers": {"state", "storage", "checkpoint"},
-    "placement": {"state", "storage", "checkpoint"},
-    "sinks": {"checkpoint.entry", "state", "storage"},
-    "tasks": {"operators", "checkpoint", "sinks", "tiers", "state", "storage"},
-    "driver": {
-        "tasks",
-        "operators",
-        "checkpoint",
-        "placement",
-        "tiers",
-        "sinks",
-        "state",
-        "storage",
-    },
-    # The words of an aggregate are the user's; planning them is Spark's.
-    "spark": {
-        "driver",
-        "tasks",
-        "operators",
-        "checkpoint",
-        "placement",
-        "tiers",
-        "sinks",
-        "state",
-        "storage",
-        "aggregates",
-    },
-    "testing": {
-        "driver",
-        "tasks",
-        "operators",
-        "checkpoint",
-        "placement",
-        "tiers",
-        "sinks",
-        "state",
-        "storage",
-        "spark",
-        "",
-    },
-    "serve": {
-        "driver",
-        "tasks",
-        "operators",
-        "checkpoint",
-        "placement",
-        "tiers",
-        "sinks",
-        "state",
-        "storage",
-        "spark",
-        "",
-    },
-    # What is written with the user's words: SQL becomes streams, the benchmark's queries are a program.
-    "sql": {"operators", "spark", ""},
-    "nexmark": {"sinks", "spark", ""},
-    "": {"spark", "driver", "sinks", "operators", "checkpoint", "state", "testing", "sql"},
-    "cli": {"*"},
+    "everybody's": set[str](),
 }
-# Programs that use Holdfast as its users do, rather than parts of it.
-PROGRAMS = {"holdfast.spark.demo_driver"}
-SPEAKS_SPARK = ("spark/", "testing/source.py", "sql/", "nexmark/")
+EVERYBODYS = {"choices", "durations", "errors", "failpoints", "runtime", "sizes", "types"}
+"""Modules that every room may import; they import each other only."""
+SPEAKS_SPARK = (
+    "spark/",
+    "sql/",
+    "nexmark/",
+    "testing/source.py",
+    # A program as users write them.
+    "cli/demo_driver.py",
+)
+# What users hand to these, and get from them, are PySpark's frames and columns: signatures name their classes.
+NAMES_SPARKS_CLASSES = {"grouped.py", "keyed.py", "steps.py", "stream.py", "windows.py"}
+# Rooms that decide, commit, delete, recover or move; and those of which the outcome must be the same again.
+ASKS_THE_RUNTIME = (
+    "driver",
+    "tasks",
+    "operators",
+    "sinks",
+    "checkpoint",
+    "placement",
+    "tiers",
+    "state",
+)
+OF_THE_RUNTIME = {"concurrent", "random", "secrets", "socket", "threading", "time", "uuid"}
 
 
 def relative(path: Path) -> str:
@@ -108,14 +89,14 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """Every module that a file imports, anywhere in it, except for type checking alone."""
+def imports_of(path: Path, *, for_types: bool = True) -> Iterator[str]:
+    """Every module that a file imports, anywhere in it; ``for_types``: for type checking as well."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for_types = {
-        inner for node in ast.walk(tree) if _checks_types(node) for inner in ast.walk(node)
-    }
+    left_out: set[ast.AST] = set()
+    if not for_types:
+        left_out = {part for node in ast.walk(tree) if _checks_types(node) for part in _then(node)}
     for node in ast.walk(tree):
-        if node in for_types:
+        if node in left_out:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -133,33 +114,109 @@ def _checks_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
+def _then(node: ast.AST) -> Iterator[ast.AST]:
+    assert isinstance(node, ast.If)
+    for step in node.body:
+        yield from ast.walk(step)
+
+
 def room_of(module: str) -> str:
-    """The room of a module of Holdfast; "" for those at the top."""
-    parts = module.split(".")
-    in_a_room = len(parts) > 1 and (SOURCE / parts[1]).is_dir()
-    return parts[1] if in_a_room else ""
+    """The room of a module of Holdfast."""
+    parts = module.split(".")[1:]
+    if not parts:
+        return FRONT
+    inner = "/".join(parts[:2])
+    if inner in ALLOWED:
+        return inner
+    if (SOURCE / parts[0]).is_dir():
+        return parts[0]
+    return "everybody's" if parts[0] in EVERYBODYS else VOCABULARY
+
+
+def allowed(room: str) -> set[str]:
+    """The rooms, or parts of rooms, that a room may import, besides those that are everybody's."""
+    names = list(ALLOWED)
+    return set(names[names.index(room) + 1 :]) if ALLOWED[room] == ALL_BELOW else ALLOWED[room]
 
 
 def may_import(module: str, wanted: str) -> bool:
+    """Whether a module may import another."""
     room, other = room_of(module), room_of(wanted)
-    allowed = ALLOWED["cli"] if module in PROGRAMS else ALLOWED[room]
-    if wanted in EVERYBODY_MAY or room == other or "*" in allowed or other in allowed:
+    if other in (room, "everybody's") or other in allowed(room):
         return True
-    return any(wanted == f"holdfast.{name}" for name in allowed)
+    return wanted.removeprefix("holdfast.") in allowed(room)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_dependencies_point_one_way(path: Path) -> None:
+    """For type checking as well."""
     wanted = {name for name in imports_of(path) if name.split(".")[0] == "holdfast"}
     wrong = sorted(name for name in wanted if not may_import(name_of(path), name))
     assert not wrong, f"{relative(path)} may not import {', '.join(wrong)}"
 
 
+def rooms_in(page: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Of each row of the table of rooms: the folders or modules, and whom they import."""
+    table = page.partition("\n## The rooms\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")]
+    for names, _, imports in rows[1:]:
+        yield tuple(re.findall(r"`([^`]+)`", names)), imports.strip()
+
+
+def test_the_table_of_rooms_has_every_folder_and_module_once_and_says_what_each_imports() -> None:
+    told = list(rooms_in((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")))
+    folders = {f"{path.name}/" for path in SOURCE.iterdir() if any(path.glob("*.py"))}
+    inner = {f"{room}/" for room in ALLOWED if "/" in room}
+    modules = {path.name for path in SOURCE.glob("*.py")}
+    assert sorted(name for names, _ in told for name in names) == sorted(folders | inner | modules)
+    said = {}
+    for names, imports in told:
+        (room,) = {room_of(_module(name)) for name in names}
+        said[room] = set[str]() if imports == "—" else set(imports.split(", "))
+    assert list(said) == list(ALLOWED)
+    assert said == ALLOWED
+
+
+def _module(name: str) -> str:
+    """The module that a row of the table names."""
+    inner = name.removesuffix(".py").removesuffix("__init__").strip("/").replace("/", ".")
+    return f"holdfast.{inner}".strip(".")
+
+
+def test_every_room_uses_all_that_it_is_said_to_import() -> None:
+    used: dict[str, set[str]] = {room: set() for room in ALLOWED}
+    for path in MODULES:
+        for wanted in imports_of(path):
+            if wanted.split(".")[0] == "holdfast":
+                used[room_of(name_of(path))] |= {room_of(wanted), wanted.removeprefix("holdfast.")}
+    unused = {room: allowed(room) - used[room] for room in ALLOWED if ALLOWED[room] != ALL_BELOW}
+    assert not {room: names for room, names in unused.items() if names}
+
+
+def test_rooms_import_only_those_below_them() -> None:
+    names = list(ALLOWED)
+    for place, room in enumerate(names):
+        below = {room_of(f"holdfast.{name}") if "." in name else name for name in allowed(room)}
+        assert below <= set(names[place + 1 :]), room
+
+
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_only_the_spark_room_speaks_to_spark(path: Path) -> None:
-    imported = {name.split(".")[0] for name in imports_of(path)}
+    named = relative(path) in NAMES_SPARKS_CLASSES
+    imported = {name.split(".")[0] for name in imports_of(path, for_types=not named)}
     if not relative(path).startswith(SPEAKS_SPARK):
         assert not imported & {"pyspark", "py4j"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in MODULES if relative(path).split("/")[0] in ASKS_THE_RUNTIME],
+    ids=relative,
+)
+def test_the_runtime_is_asked_for_time_threads_and_chance(path: Path) -> None:
+    """Or else the simulator would not decide of them."""
+    imported = {name.split(".")[0] for name in imports_of(path)}
+    assert not imported & OF_THE_RUNTIME
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -169,13 +226,24 @@ def test_only_the_simulator_has_greenlets(path: Path) -> None:
     assert relative(path).startswith("testing/simulation/") or "greenlet" not in imported
 
 
-def test_the_rules_of_import_catch_what_they_should() -> None:
+def test_the_rules_of_import_catch_what_they_should(tmp_path: Path) -> None:
     assert may_import("holdfast.sinks.parquet", "holdfast.checkpoint.entry")
     assert not may_import("holdfast.sinks.parquet", "holdfast.checkpoint.log")
     assert not may_import("holdfast.state.run", "holdfast.storage.base")
     assert not may_import("holdfast.storage.local", "holdfast.stream")
     assert may_import("holdfast.state.run", "holdfast.errors")
     assert may_import("holdfast.cli.verify", "holdfast.checkpoint.log")
+    assert may_import("holdfast.stream", "holdfast.spark.guard")
+    assert not may_import("holdfast.spark.guard", "holdfast.stream")
+    assert not may_import("holdfast.spark.guard", "holdfast")
+    assert not may_import("holdfast.driver.start", "holdfast.spark.start")
+    assert not may_import("holdfast.testing.simulation.engine", "holdfast.spark.engine")
+    assert not may_import("holdfast.runtime", "holdfast.state.run")
+    chosen = "if TYPE_CHECKING:\n    import pyspark\nelse:\n    import threading\n"
+    path = tmp_path / "chosen.py"
+    path.write_text(chosen)
+    assert list(imports_of(path)) == ["pyspark", "threading"]
+    assert list(imports_of(path, for_types=False)) == ["threading"]
 
 
 def public_names() -> Iterator[tuple[str, object]]:
@@ -273,3 +341,24 @@ def test_links_between_documents_lead_somewhere() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert not broken
+
+
+def test_folders_of_tests_are_those_of_what_they_test() -> None:
+    tested = [SOURCE, ROOT]
+    folders = {
+        path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    apart = {Path("fixtures"), Path("lab")}
+    unlike = [f for f in folders - apart if not any((place / f).is_dir() for place in tested)]
+    assert not unlike
+
+
+def test_tests_that_are_named_somewhere_are_there() -> None:
+    named = re.compile(r"\btests(?:/\w+)+\.py\b")
+    gone = {
+        f"{name} → {found}"
+        for name, text in texts()
+        for found in named.findall(text)
+        if not (ROOT / found).exists()
+    }
+    assert not gone

@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 from holdfast.checkpoint.pins import live_pins, pin, read_pins
+from holdfast.checkpoint.reader import stored_tables
 from holdfast.checkpoint.retention import Retention, collect, plan_collection
 from holdfast.cli import directory
 from holdfast.cli.state import _table
 from holdfast.errors import StorageError
 from holdfast.state.schema import Column, TableSchema
 from holdfast.storage import LocalStorage
-from holdfast.tiers.reader import stored_tables
 from tests.cli.checkpoint_directory import Builder
 
 

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from holdfast.checkpoint.log import read_log
+from holdfast.checkpoint.reader import stored_tables
 from holdfast.checkpoint.retention import list_collectable
 from holdfast.cli.app import app
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.storage import open_storage
-from holdfast.tiers.reader import stored_tables
 
 
 def main() -> None:

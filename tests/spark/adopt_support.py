@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.checkpoint.log import read_log
+from holdfast.checkpoint.reader import stored_tables
 from holdfast.cli.results import finisher
 from holdfast.storage import open_storage
-from holdfast.tiers.reader import stored_tables
 from tests.spark.batch_oracle import batch_expression
 from tests.spark.support import write_epoch
 

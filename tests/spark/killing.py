@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from holdfast.checkpoint.log import read_log
+from holdfast.checkpoint.reader import stored_tables
 from holdfast.cli.app import app
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.storage import open_storage
-from holdfast.tiers.reader import stored_tables
 
 # The five crash windows of a sink, and around an epoch; test_kill.py has every other step.
 WINDOWS = [

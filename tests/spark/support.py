@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.checkpoint.log import read_log
+from holdfast.checkpoint.reader import stored_tables
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.storage import open_storage
-from holdfast.tiers.reader import stored_tables
 
 PROGRAM = Path(__file__).with_name("programs.py")
 

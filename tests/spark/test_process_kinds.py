@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.checkpoint.log import read_log
+from holdfast.checkpoint.reader import stored_tables
 from holdfast.storage import open_storage
 from holdfast.testing import EpochSource
-from holdfast.tiers.reader import stored_tables
 
 pytestmark = pytest.mark.slow
 

@@ -211,7 +211,7 @@ def _after_restart(work: Path, run: _Run, phases: _Phases, killed: float) -> Non
 
 
 def _start(work: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "holdfast.spark.demo_driver", str(work)]
+    command = [sys.executable, "-m", "holdfast.cli.demo_driver", str(work)]
     # Spark has much to say when its driver is killed; it says it there.
     with (work / _LOG).open("a") as log:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.checkpoint.entry import Checkpoint
+from holdfast.checkpoint.reader import stored_tables
 from holdfast.cli import show
 from holdfast.cli.directory import CheckpointDirectory, Directory, held_checkpoint
 from holdfast.cli.results import finisher
@@ -22,7 +23,6 @@ from holdfast.state.columns import equal, one_array
 from holdfast.state.schema import HASH, TableSchema
 from holdfast.state.text import on_one_line, python_values
 from holdfast.state.view import TableView
-from holdfast.tiers.reader import stored_tables
 
 __all__ = ["state"]
 

@@ -19,6 +19,7 @@ from random import Random
 import pyarrow as pa
 
 from holdfast.checkpoint.entry import Checkpoint
+from holdfast.checkpoint.reader import stored_tables
 from holdfast.checkpoint.retention import Retention
 from holdfast.driver.options import Options
 from holdfast.tasks.here import Here
@@ -36,7 +37,6 @@ from holdfast.testing.simulation.programs import PROGRAMS
 from holdfast.testing.simulation.stacks import standing
 from holdfast.testing.simulation.store import SimulatedStore
 from holdfast.testing.simulation.world import World
-from holdfast.tiers.reader import stored_tables
 
 __all__ = ["Course", "Outcome", "Simulation"]
 

@@ -23,7 +23,7 @@ _SCHEMA = "word string, amount long, ts timestamp_ntz"
 
 
 def main() -> None:
-    """Run ``python -m holdfast.spark.demo_driver WORK_DIR``."""
+    """Run ``python -m holdfast.cli.demo_driver WORK_DIR``."""
     logging.basicConfig(level="ERROR")
     work = Path(sys.argv[1])
     _say({"phase": "spark"})
