@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,97 @@ def test_only_the_simulator_has_greenlets(path: Path) -> None:
     """They are an extra that nobody in production has."""
     imported = {name.split(".")[0] for name in imports_of(path)}
     assert relative(path).startswith("testing/simulation/") or "greenlet" not in imported
+
+
+# The one room that knows what is inside Spark; its modules know nothing else of the room around it.
+JVM = "spark/jvm/"
+_JVM_MAY = ("holdfast.spark.jvm", "holdfast.spark.types")
+# Public modules with an underscored neighbour are named one by one; of the others nothing is used.
+_PRIVATE = re.compile(
+    r"(pyspark\.(daemon|worker\w*|java_gateway|serializers|shuffle|util|traceback_utils|core\b.*"
+    r"|sql\.(pandas|classic|utils|connect)\b.*)|py4j(?!\.protocol\b).*|(pyspark|py4j)\b.*\._\w+)$"
+)
+
+
+def internals_in(source: str) -> list[str]:
+    """Where a module touches what is Spark's own: underscored names, and modules that aren't for others."""
+    tree = ast.parse(source)
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_spark_s(node):
+            found.append((node.lineno, node.attr))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            name = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
+            if re.match(r"_(?!_|holdfast_)", str(name)):
+                found.append((node.lineno, str(name)))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            names = [f"{of}{alias.name}" for alias in node.names]
+            found += (
+                (node.lineno, n) for n in names if _PRIVATE.match(n) or _PRIVATE.match(of[:-1])
+            )
+    return [f"{line}: {name}" for line, name in sorted(found)]
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """The underscored names that Holdfast gives to things of its own."""
+    made = set()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                made.add(node.name)
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                made.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+    return frozenset(made)
+
+
+def _is_spark_s(node: ast.Attribute) -> bool:
+    owner = ast.unparse(node.value)
+    if not node.attr.startswith("_") or node.attr.startswith(("__", "_holdfast_")):
+        return False
+    if re.match(r"_j(vm|sc|df|sq|c|gd|rdd|sparkSession|[a-z]*Session)$|_gateway$", node.attr):
+        return True
+    return (
+        isinstance(node.ctx, ast.Load)
+        and owner not in ("self", "cls")
+        and node.attr not in _own_names()
+    )
+
+
+# Pandas' own, for speed.
+_NOT_SPARK_S = {"_get_column_array", "_mgr", "_from_mgr"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_only_one_room_knows_what_is_inside_spark(path: Path) -> None:
+    if relative(path).startswith(JVM):
+        wanted = {name for name in imports_of(path) if name.startswith("holdfast.spark.")}
+        assert not {name for name in wanted if not name.startswith(_JVM_MAY)}
+        return
+    source = path.read_text(encoding="utf-8")
+    found = [place for place in internals_in(source) if place.split()[-1] not in _NOT_SPARK_S]
+    assert not found, f"{relative(path)}: this belongs into src/holdfast/spark/jvm"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "plan = frame._jdf.queryExecution()",
+        "self._jvm.java.lang.System.exit(1)",
+        "getattr(builder, '_options')",
+        "from pyspark.sql.pandas.types import _create_converter_to_pandas",
+        "from pyspark import daemon",
+        "from pyspark.util import PythonEvalType",
+        "from py4j.java_gateway import JavaGateway",
+        "query._anything_new()",
+    ],
+)
+def test_what_is_inside_spark_is_known_when_seen(code: str) -> None:
+    assert internals_in(code)
+    assert not internals_in(
+        "from pyspark.sql import DataFrame\nself._own = other._own = 1\nself._own"
+    )
 
 
 def test_the_rules_of_import_catch_what_they_should(tmp_path: Path) -> None:

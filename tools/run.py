@@ -8,23 +8,23 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tools import environment
+from tools import environment, suite
+from tools.environment import NORMAL
 from tools.system import ROOT, SetupError, say
 
 USAGE = """\
 ./run demo                                 a stream, a kill -9, a restart: one to two minutes
 ./run test [--fast]                        lint, types, and every test (--fast: without the slow ones)
 ./run test [--fast] PYTEST-ARGUMENTS       only these tests, e.g. tests/state -k merge
+./run test --spark 4.1 [--fast]            what Spark's versions differ in, on another one (4.1, 4.2, 4.3)
 ./run bench NAME [--quick] [--json FILE]   a benchmark; without NAME, the list of them
 ./run lab up --hosts 3 [--hdfs]            many hosts on this machine (root); ./run lab -h says more
 ./run soak --minutes 60 [--seed N]         a pipeline on a lab under random faults (root)
@@ -70,20 +70,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _setup() -> int:
-    environment.ready()
+    NORMAL.ready()
     return 0
 
 
 def _become(program: str, *arguments: str, path: str | None = None) -> NoReturn:
     """Replace this process, so that signals and the exit code are the program's own."""
-    variables = environment.ready()
+    variables = NORMAL.ready()
     # What the command line calls itself when it says what to do next.
     variables["HOLDFAST_COMMAND"] = f"{shlex.quote(os.path.relpath(ROOT))}/run holdfast"
     if path is not None:
         variables["PYTHONPATH"] = os.pathsep.join(
             filter(None, [path, os.environ.get("PYTHONPATH")])
         )
-    file = environment.program(program)
+    file = NORMAL.program(program)
     sys.stdout.flush()
     os.execve(file, [str(file), *arguments], variables)
 
@@ -98,28 +98,6 @@ def _example(arguments: Sequence[str]) -> int:
     return _become("python", str(files[arguments[0]]), *arguments[1:])
 
 
-# About half of all tests, by time.
-_APART = (
-    "tests/lab",
-    "tests/storage",
-    "tests/checkpoint",
-    "tests/state",
-    "tests/cli",
-    "tests/nexmark",
-    "tests/sql",
-    "tests/spark/test_kill.py",
-    "tests/spark/flow/test_flow_kill.py",
-)
-# Of these hardly anything is left without the slow ones: some others beside them.
-_APART_FAST = (
-    *_APART,
-    "tests/bench",
-    "tests/operators",
-    "tests/sinks",
-    "tests/test_docs.py",
-)
-
-
 def _checks(fix: bool) -> list[list[str]]:
     return [
         ["ruff", "check", *(["--fix"] if fix else []), "."],
@@ -130,11 +108,11 @@ def _checks(fix: bool) -> list[list[str]]:
 
 def _in_turn(steps: Sequence[Sequence[str]]) -> int:
     """Run the steps in the repository's root up to the first that fails; its exit code."""
-    variables = environment.ready()
+    variables = NORMAL.ready()
     for step in steps:
         say(" ".join(step))
         began = time.monotonic()
-        code = subprocess.call([environment.program(step[0]), *step[1:]], cwd=ROOT, env=variables)
+        code = subprocess.call([NORMAL.program(step[0]), *step[1:]], cwd=ROOT, env=variables)
         if code != 0:
             say(f"{step[0]} failed (exit code {code}) after {time.monotonic() - began:.0f} s")
             return code
@@ -147,47 +125,18 @@ def _lint(arguments: Sequence[str]) -> int:
     return _in_turn(_checks(parser.parse_args(arguments).fix))
 
 
-def _test(arguments: list[str]) -> int:
-    fast = "--fast" in arguments
-    chosen = [a for a in arguments if a != "--fast"]
+def _test(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="./run test", add_help=False, allow_abbrev=False)
+    parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--spark", action="append", default=[])
+    known, chosen = parser.parse_known_args(arguments)
+    if known.fast and chosen:
+        chosen = ["-m", "not slow", *chosen]
+    if known.spark:
+        return suite.on_sparks(known.spark, chosen, fast=known.fast)
     if chosen:
-        return _in_turn([["pytest", *(["-m", "not slow"] if fast else []), *chosen]])
-    code = _in_turn(_checks(fix=False))
-    which = "not slow and not soak" if fast else "not soak"
-    return code or _side_by_side(["-m", which, "--durations=15"], _APART_FAST if fast else _APART)
-
-
-def _side_by_side(options: Sequence[str], some: Sequence[str]) -> int:
-    """All tests, as two runs of pytest: one alone leaves half of the machine idle.
-
-    What ``some`` say is kept back until the others are done.
-    """
-    pytest, variables = environment.program("pytest"), environment.ready()
-    others = ["tests", "src/holdfast", "bench", *(f"--ignore={path}" for path in some)]
-    began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as said:
-        say(f"pytest {' '.join(some)}, beside the others")
-        apart = subprocess.Popen(
-            [pytest, *options, *some], cwd=ROOT, env=variables, stdout=said, stderr=said
-        )
-        say(f"pytest {' '.join(others)} --doctest-modules")
-        try:
-            code = subprocess.call(
-                [pytest, *options, *others, "--doctest-modules"], cwd=ROOT, env=variables
-            )
-            codes = code, apart.wait()
-        except BaseException:
-            apart.terminate()
-            raise
-        say(f"pytest {' '.join(some)}")
-        said.seek(0)
-        shutil.copyfileobj(said, sys.stdout)
-    took = f"after {time.monotonic() - began:.0f} s"
-    if any(codes):
-        say(f"pytest failed (exit codes {codes[0]} and {codes[1]}) {took}")
-    else:
-        say(f"all tests passed {took}")
-    return max(codes)
+        return _in_turn([["pytest", *chosen]])
+    return _in_turn(_checks(fix=False)) or suite.everything(fast=known.fast)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from holdfast.spark.flow.branch import Branch, LoopStart, Output
 from holdfast.stream import ResultStream, Stream, result_of
 
 if TYPE_CHECKING:
-    from holdfast.spark.flow.lineage import Followed
+    from holdfast.spark.jvm.lineage import Followed
 
 __all__ = ["Changes", "changes_of", "passed_on"]
 
@@ -66,7 +66,7 @@ def _of_branch(branch: Branch) -> Changes:
     changes = result.puts_out
     if changes.kind == "append" or changes.why or not branch.steps:
         return changes
-    from holdfast.spark.flow.lineage import follow
+    from holdfast.spark.jvm.lineage import follow
 
     followed = follow(result.rows.df, branch.steps)
     if changes.kind == "retract":

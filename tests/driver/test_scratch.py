@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.driver.scratch import ScratchReader, build_scratch, renumbered
 from holdfast.errors import ConfigurationError, CorruptionError
-from holdfast.spark.ticks import source_numbers
+from holdfast.spark.jvm.streams import source_numbers
 from holdfast.testing import EpochSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.errors import HoldfastError
 from holdfast.spark.cluster.executors import check_executors
-from holdfast.spark.cluster.hosts import LiveHosts
+from holdfast.spark.jvm.hosts import LiveHosts
 from holdfast.spark.query import Query
 from tests.lab.cluster_program import begin, say
 

@@ -26,7 +26,7 @@ def _nothing_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     Nor does it matter here whether they have started Spark.
     """
     monkeypatch.setattr("holdfast.spark.explain.told_elsewhere", lambda: None)
-    monkeypatch.setattr("holdfast.spark.explain._spark_has_stopped", lambda: False)
+    monkeypatch.setattr("holdfast.spark.explain.spark_has_stopped", lambda: False)
 
 
 class Fails(hf.KeyedProcess):
@@ -129,10 +129,25 @@ Caused by: nothing of it
     )
 
 
+def test_of_an_error_in_a_users_function_the_error_itself_is_said() -> None:
+    report = """[STREAM_FAILED] …
+Traceback (most recent call last):
+  File "running.py", line 1, in _on_batch
+pyspark.errors.exceptions.captured.PythonException:{rest}
+Traceback (most recent call last):
+  File "program.py", line 3, in check
+ValueError: this word is bad
+"""
+    newer = " [UDF_ERROR] An exception was thrown from the Python worker:"
+    for rest in (newer, "\n  An exception was thrown from the Python worker. Please see below."):
+        failed = failure_of(RuntimeError(report.format(rest=rest)), "orders", 4)
+        assert failed.message.endswith("after epoch 4: ValueError: this word is bad")
+
+
 def test_spark_that_was_stopped_below_a_pipeline_is_the_cause_whatever_broke_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.spark.explain._spark_has_stopped", lambda: True)
+    monkeypatch.setattr("holdfast.spark.explain.spark_has_stopped", lambda: True)
     failed = failure_of(
         PySparkException("Cannot invoke cleanupQueryJobs because dagScheduler() is null"),
         "orders",

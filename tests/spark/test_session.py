@@ -64,7 +64,7 @@ def test_the_test_session_has_all_that_configure_sets(spark: SparkSession) -> No
 
 def test_workers_of_a_local_session_have_holdfast_when_they_begin(spark: SparkSession) -> None:
     conf = spark.sparkContext.getConf()
-    assert conf.get("spark.python.daemon.module") == "holdfast.spark.daemon"
+    assert conf.get("spark.python.daemon.module") == "holdfast.spark.jvm.daemon"
 
     def loaded(index: int) -> bool:
         import sys
@@ -78,10 +78,10 @@ def test_workers_of_a_local_session_have_holdfast_when_they_begin(spark: SparkSe
 @pytest.mark.parametrize(
     ("master", "preload", "daemon"),
     [
-        ("local[2]", None, "holdfast.spark.daemon"),
+        ("local[2]", None, "holdfast.spark.jvm.daemon"),
         ("local[2]", False, None),
         ("spark://nn:7077", None, None),
-        ("spark://nn:7077", True, "holdfast.spark.daemon"),
+        ("spark://nn:7077", True, "holdfast.spark.jvm.daemon"),
     ],
 )
 def test_a_daemon_is_told_to_import_only_what_is_there(

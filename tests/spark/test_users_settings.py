@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 
 import holdfast as hf
+from holdfast.spark.jvm.grouping import preaggregated
 from holdfast.spark.plans.lift import plan_aggregate
-from holdfast.spark.plans.preaggregate import preaggregated
 from holdfast.testing import EpochSource
 
 pytestmark = pytest.mark.spark

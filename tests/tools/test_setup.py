@@ -135,10 +135,10 @@ def test_the_environment_is_made_again_when_the_lock_changes(
     lock = tmp_path / "requirements.lock"
     lock.write_text("a==1\n")
     monkeypatch.setattr(environment, "INPUTS", (lock,))
-    before = environment._fingerprint()
-    assert environment._fingerprint() == before
+    before = environment.NORMAL.fingerprint()
+    assert environment.NORMAL.fingerprint() == before
     lock.write_text("a==2\n")
-    assert environment._fingerprint() != before
+    assert environment.NORMAL.fingerprint() != before
 
 
 def test_an_unknown_command_shows_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +150,7 @@ def test_an_unknown_command_shows_the_known_ones(capsys: pytest.CaptureFixture[s
 
 def test_the_command_line_is_told_how_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, str]] = []
-    monkeypatch.setattr(environment, "ready", dict)
+    monkeypatch.setattr(environment.Environment, "ready", lambda environment: {})
     monkeypatch.setattr(os, "execve", lambda file, words, variables: given.append(variables))
     monkeypatch.chdir(system.ROOT)
     run.main(["demo"])

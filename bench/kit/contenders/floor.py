@@ -31,7 +31,8 @@ __all__ = ["run"]
 def run(trial: Trial, tell: Tell) -> Outcome:
     """Shuffle and drain all input, an epoch at a time."""
     import holdfast as hf
-    from holdfast.spark.flow.job import NOTHING, columns_of, map_in_arrow
+    from holdfast.spark.flow.job import NOTHING, columns_of
+    from holdfast.spark.jvm.frames import map_in_arrow
     from holdfast.spark.plans.lift import plan_aggregate
     from holdfast.state.hashing import partition_sql
     from holdfast.state.schema import HASH

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from holdfast.spark.jvm.trees import nodes
+from holdfast.spark.jvm.trees import streaming_steps
 
 __all__ = ["END_OPTION", "end_files"]
 
@@ -17,14 +17,11 @@ _FILE_SOURCE = "StreamingRelation"
 
 def end_files(source: DataFrame) -> list[Path]:
     """The files that say that what a stream is read from has ended; none unless there is one for each."""
-    plan = source._jdf.queryExecution().analyzed()
-    leaves = [node for node in nodes(plan) if node.children().isEmpty() and node.isStreaming()]
     files = []
-    for leaf in leaves:
-        if leaf.nodeName() != _FILE_SOURCE:
-            return []
-        name = leaf.dataSource().options().get(END_OPTION)
-        if name.isEmpty():
-            return []
-        files.append(Path(name.get()))
+    for step in streaming_steps(source):
+        if step.is_source:
+            name = dict(step.options).get(END_OPTION)
+            if step.name != _FILE_SOURCE or name is None:
+                return []
+            files.append(Path(name))
     return files

@@ -27,12 +27,15 @@ from holdfast.spark.explain import failure_of
 from holdfast.spark.fleeting import was_cancelled, why_fleeting
 from holdfast.spark.flow.graph import FlowGraph
 from holdfast.spark.flow.job import EpochJob
-from holdfast.spark.flow.reading import readings, without_rows
-from holdfast.spark.flow.repeated import Repeated
+from holdfast.spark.flow.reading import readings
 from holdfast.spark.flow.scans import Scans
 from holdfast.spark.flow.slices import as_one, keep_empty
+from holdfast.spark.jvm.frames import without_rows
+from holdfast.spark.jvm.partitions import batch_partitions
 from holdfast.spark.jvm.placed import Placer, answers, task_host
 from holdfast.spark.jvm.quiet import marked_epoch, marked_start
+from holdfast.spark.jvm.repeated import Repeated
+from holdfast.spark.jvm.streams import has_read_all, source_numbers
 from holdfast.spark.reports import Reports
 from holdfast.spark.session import (
     ONE_HOST_SETTINGS,
@@ -41,7 +44,7 @@ from holdfast.spark.session import (
     in_background,
     own_session,
 )
-from holdfast.spark.ticks import Ticks, source_numbers, with_ticks
+from holdfast.spark.ticks import Ticks, with_ticks
 from holdfast.spark.types import spark_schema
 from holdfast.tasks.here import Here
 
@@ -65,7 +68,7 @@ class SparkStream(Stream):
     @property
     def has_read_all(self) -> bool:
         """Whether it ended by itself."""
-        return bool(self.query._jsq.streamingQuery().noNewData())
+        return has_read_all(self.query)
 
     def stop(self) -> None:
         """End it."""
@@ -153,10 +156,8 @@ class SparkEngine:
 
     def input_partitions(self, batch: DataFrame) -> int:
         """In how many parts Spark has cut the input."""
-        # In foreachBatch a batch is an RDD already, so asking for its partitions plans nothing.
         self._configure(batch)
-        plan = batch._jdf.queryExecution().analyzed()
-        return int(plan.rdd().getNumPartitions()) if plan.nodeName() == "LogicalRDD" else 1
+        return batch_partitions(batch)
 
     def run(
         self,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from holdfast.driver.failures import STOP_FIRST
 from holdfast.errors import WHAT_TO_DO, ProcessingError
+from holdfast.spark.jvm.jobs import spark_has_stopped
 from holdfast.spark.jvm.quiet import told_elsewhere
 
 __all__ = ["failure_of"]
 
+_FOLLOWS = ("from the Python worker:", "PythonException:")  # Spark 4.1 says no more there
 _AGAIN = "it continues after the last checkpoint"
 _CALL, _BECAUSE = "py4j.protocol.Py4JJavaError: ", "Caused by: "
 
@@ -26,7 +27,7 @@ def failure_of(error: BaseException, pipeline: str, epoch: int) -> ProcessingErr
     # An error of the user's own is what ended it, whatever became of Spark afterwards; of others it can't
     # be told, so they are said too.
     of_spark = isinstance(error, PySparkException | Py4JError)
-    if of_spark and _place_of_own_words(lines) is None and _spark_has_stopped():
+    if of_spark and _place_of_own_words(lines) is None and spark_has_stopped():
         cause = f"Spark was stopped below it, so there may be no last checkpoint (it met: {cause})"
         hint = STOP_FIRST
     failed = ProcessingError(
@@ -35,23 +36,6 @@ def failure_of(error: BaseException, pipeline: str, epoch: int) -> ProcessingErr
     # Kept, but not shown: its text is hundreds of lines that say the same.
     failed.__context__, failed.__suppress_context__ = error, True
     return failed
-
-
-def _spark_has_stopped() -> bool:
-    """Whether somebody has stopped Spark, or is about to.
-
-    What breaks first then, and in which words, is chance: a null pointer, an RPC, a cancelled job.
-    """
-    context = SparkContext._active_spark_context
-    # It loses its JVM's part first, and is nobody's any more last of all.
-    in_jvm = None if context is None else context._jsc
-    if in_jvm is None:
-        return True
-    try:
-        return bool(in_jvm.sc().isStopped())
-    except Py4JError:
-        # The JVM itself is gone, and who did that is not known.
-        return False
 
 
 def _with_again(hint: str) -> str:
@@ -78,8 +62,8 @@ def _cause(lines: list[str]) -> tuple[str, str]:
         if "Traceback (most recent call last)" in line:
             ends = (rest for rest in lines[index + 1 :] if not rest.startswith((" ", "\t")))
             # Spark's own error for one in a worker only says that another follows.
-            if (end := next(ends, "")) and not end.endswith("from the Python worker:"):
-                return _of_the_jvm(lines[index + 1 :]) or end.strip(), ""
+            if (end := next(ends, "").strip()) and not end.endswith(_FOLLOWS):
+                return _of_the_jvm(lines[index + 1 :]) or end, ""
     return lines[0].strip() if lines else "unknown", ""
 
 

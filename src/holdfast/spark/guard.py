@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
 
 from holdfast.errors import InputError
-from holdfast.spark.jvm.trees import nodes, source_options
+from holdfast.spark.jvm.trees import streaming_steps
 
 __all__ = ["check_stream"]
 
+_FILES = "StreamingRelation"
 # Spark's stateful operators: their state would live outside Holdfast's log.
 _STATEFUL = {
     "Aggregate": "groupBy().agg()",
@@ -33,25 +34,19 @@ def check_stream(df: DataFrame) -> None:
             "hf.stream needs a streaming DataFrame, this one is a batch",
             hint="read it with spark.readStream",
         )
-    for node in nodes(df._jdf.queryExecution().analyzed()):
-        name = node.nodeName()
-        if node.isStreaming() and (name in _STATEFUL or _joins_two_streams(name, node)):
-            what = _STATEFUL.get(name, "a join of two streams")
+    for step in streaming_steps(df):
+        if step.name in _STATEFUL or step.of_two_streams:
+            what = _STATEFUL.get(step.name, "a join of two streams")
             raise InputError(
                 f"the DataFrame already holds a stateful operator of Spark's: {what}",
                 hint="give hf.stream a stateless DataFrame and do the stateful part with Holdfast",
             )
-        _check_clean_source(name, node)
+        if step.name == _FILES:
+            _check_clean_source(step.options)
 
 
-def _joins_two_streams(name: str, node: Any) -> bool:
-    return name == "Join" and bool(node.left().isStreaming() and node.right().isStreaming())
-
-
-def _check_clean_source(name: str, node: Any) -> None:
-    if name != "StreamingRelation":
-        return
-    for option, value in source_options(node):
+def _check_clean_source(options: Iterable[tuple[str, str]]) -> None:
+    for option, value in options:
         if option.lower() == "cleansource" and value.lower() != "off":
             raise InputError(
                 f"the file source has cleanSource={value!r}: Spark would remove input of epochs "

@@ -17,7 +17,8 @@ from holdfast.driver.recovery import Recovery
 from holdfast.driver.running import Running
 from holdfast.durations import Duration, parse_timeout
 from holdfast.errors import ConfigurationError, HoldfastError, InputError, TimedOutError
-from holdfast.spark.engine import SparkStream
+from holdfast.spark.engine import SparkEngine, SparkStream
+from holdfast.spark.jvm.capabilities import slower
 from holdfast.spark.says_how import QUERY, SaysHow
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class QueryStatus:
     """Why the last attempt at a checkpoint failed; it is tried again."""
     publish_error: str | None
     """Why a sink could not publish; it is tried again."""
+    slower: tuple[str, ...] = ()
+    """What this Spark has no fast way for: which, why, and what is done instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class Query(SaysHow):
             state, message = "waiting", waiting
         else:
             state, message = "running", ""
-        coordinator = self._running.coordinator
+        coordinator, engine = self._running.coordinator, self._running.parts.engine
         failed, unpublished = coordinator.last_error, coordinator.publish_error
         return QueryStatus(
             state=state,
@@ -163,6 +166,7 @@ class Query(SaysHow):
             ahead=self._running.ledger.ahead(),
             checkpoint_error=str(failed) if failed else None,
             publish_error=str(unpublished) if unpublished else None,
+            slower=slower(engine.spark.sparkContext) if isinstance(engine, SparkEngine) else (),
         )
 
     def checkpoint(self, timeout: Duration | None = None) -> int | None:

@@ -56,7 +56,7 @@ class SaysHow(metaclass=_Offers):
             if hasattr(kind, name):
                 # It is there, and its own code raised an AttributeError, which is what to show.
                 return object.__getattribute__(self, name)
-            how = kind._how.get(name)
+            how = kind._how.get(name)  # noqa: SLF001 - its own
             if how is None:
                 raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
             article = "an" if kind.__name__[0] in "AEIOU" else "a"

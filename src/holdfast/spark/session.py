@@ -7,12 +7,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import ConfigurationError
+from holdfast.spark.jvm.capabilities import ALWAYS, check
+from holdfast.spark.jvm.frames import cloned, in_session
+from holdfast.spark.jvm.gateway import master_of
+from holdfast.spark.jvm.hosts import is_local
+from holdfast.spark.jvm.jobs import own_properties
 from holdfast.spark.jvm.quiet import mark_jobs
 
 __all__ = [
@@ -23,7 +27,6 @@ __all__ = [
     "check_session",
     "configure",
     "in_background",
-    "is_local",
     "own_session",
 ]
 
@@ -54,7 +57,7 @@ ONE_HOST_SETTINGS = {
 _BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 _MOST_BATCH_BYTES = 64 << 20
 _NO_LIMIT = (1 << 31) - 1
-_DAEMON = "holdfast.spark.daemon"
+_DAEMON = "holdfast.spark.jvm.daemon"
 _MINIMUM = (4, 1)
 _warned = False
 
@@ -76,17 +79,8 @@ def configure(
     for name, value in SESSION_SETTINGS.items():
         builder = builder.config(name, value)
     if preload is None:
-        preload = is_local(str(getattr(builder, "_options", {}).get("spark.master", "")))
+        preload = is_local(master_of(builder))
     return builder.config("spark.python.daemon.module", _DAEMON) if preload else builder
-
-
-def is_local(master: str) -> bool:
-    """Whether a master means that tasks run in the driver's own process.
-
-    >>> is_local("local[2]"), is_local("local-cluster[2,1,512]"), is_local("spark://nn:7077")
-    (True, False, False)
-    """
-    return master == "local" or master.startswith("local[")
 
 
 def check_session(spark: SparkSession) -> None:
@@ -102,6 +96,7 @@ def check_session(spark: SparkSession) -> None:
             f"Spark {spark.version} is too old: Holdfast needs 4.1 or newer",
             hint="install pyspark>=4.1",
         )
+    check(spark.sparkContext, ALWAYS, "Holdfast")
     global _warned
     conf = spark.sparkContext.getConf()
     missing = [k for k, v in SESSION_SETTINGS.items() if (conf.get(k) or "").lower() != v.lower()]
@@ -120,17 +115,12 @@ def in_background(context: SparkContext, what: str, tag: str) -> Iterator[None]:
 
     In here alone: the thread may be the user's, whose own jobs are none of ours, or that of the epochs.
     """
-    # Of Spark's own object: that of PySpark has none any more when the user has stopped it.
-    spark: Any = context._jsc.sc()
-    before = spark.getLocalProperties().clone()
-    context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
-    context.setJobDescription(f"holdfast: {what}")
-    context.addJobTag(tag)
-    mark_jobs(context)
-    try:
+    with own_properties(context):
+        context.setLocalProperty("spark.scheduler.pool", "holdfast-background")
+        context.setJobDescription(f"holdfast: {what}")
+        context.addJobTag(tag)
+        mark_jobs(context)
         yield
-    finally:
-        spark.setLocalProperties(before)
 
 
 def batch_limit(largest_bytes: int | None) -> dict[str, str]:
@@ -148,12 +138,4 @@ def batch_limit(largest_bytes: int | None) -> dict[str, str]:
 
 def own_session(df: DataFrame) -> DataFrame:
     """The same streaming DataFrame in a clone of its session that carries Holdfast's settings."""
-    spark = df.sparkSession
-    clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-    for name, value in QUERY_SETTINGS.items():
-        clone.conf.set(name, value)
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    logical = df._jdf.queryExecution().analyzed()
-    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(clone._jsparkSession, logical)
-    return DataFrame(dataset, clone)
+    return in_session(cloned(df.sparkSession, QUERY_SETTINGS), df)

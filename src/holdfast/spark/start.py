@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ from holdfast.driver.options import Options
 from holdfast.driver.start import Start
 from holdfast.spark.cluster.executors import send_holdfast
 from holdfast.spark.cluster.fleet import SparkFleet
-from holdfast.spark.cluster.host_wait import waiting_for_hosts
-from holdfast.spark.cluster.hosts import is_cluster
 from holdfast.spark.engine import SparkEngine
 from holdfast.spark.flow.graph import FlowGraph, build_graph
+from holdfast.spark.jvm.capabilities import ALWAYS, ON_CLUSTERS, check
+from holdfast.spark.jvm.hosts import is_cluster
+from holdfast.spark.jvm.locality import waiting_for_hosts
+from holdfast.spark.jvm.probing import Capability
+from holdfast.spark.jvm.streams import TICKS
 from holdfast.spark.jvm.trees import count_sources
 from holdfast.spark.query import Query
 from holdfast.spark.said import SaidPipeline
@@ -30,14 +34,26 @@ def start_pipeline(pipeline: SaidPipeline, options: Options) -> Query:
     return Query(start.begin(), start.begin)
 
 
+def _needed(graph: FlowGraph, *, is_cluster: bool) -> Iterator[Capability]:
+    """What of Spark's internals the pipeline can't do without."""
+    yield from ALWAYS
+    if is_cluster:
+        yield from ON_CLUSTERS
+    if graph.needs_ticks:
+        yield TICKS
+    yield from (node.plan.grouping for node in graph.nodes if node.plan.must_preaggregate)
+
+
 class SparkPlatform:
     """A pipeline of streaming DataFrames and the Spark application that they are of."""
 
     def __init__(self, pipeline: SaidPipeline) -> None:
         self._pipeline = pipeline
-        self._spark = build_graph(pipeline).sources[0].sparkSession
+        graph = build_graph(pipeline)
+        self._spark = graph.sources[0].sparkSession
         self._context = self._spark.sparkContext
         self.is_cluster = is_cluster(self._context)
+        check(self._context, _needed(graph, is_cluster=self.is_cluster), "the pipeline")
         self.scratch_root = Path(tempfile.gettempdir())
 
     def graph(self) -> FlowGraph:

@@ -16,10 +16,12 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
+from holdfast.spark.jvm.streams import rate_clock
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Ticks", "source_numbers", "with_ticks"]
+__all__ = ["Ticks", "with_ticks"]
 
 logger = logging.getLogger("holdfast.spark")
 
@@ -36,17 +38,6 @@ def with_ticks(df: DataFrame) -> DataFrame:
     ticks = ticks.option("numPartitions", 1).option("useManualClock", "true")
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     return df.unionAll(ticks.load().where("false").select(*nothing))
-
-
-def source_numbers(query: StreamingQuery) -> list[int]:
-    """The number of the source that each line of a query's offsets is of; none before it has planned them.
-
-    Spark numbers its sources in the order in which they are first read.
-    """
-    sources = query._jsq.streamingQuery().sources()
-    firsts = [sources.indexOf(sources.apply(place)) for place in range(sources.length())]
-    in_order = sorted(set(firsts))
-    return [in_order.index(first) for first in firsts]
 
 
 class Ticks:
@@ -92,9 +83,9 @@ class Ticks:
 
     def _find(self, query: StreamingQuery) -> bool:
         """Find the clock of the query's last source; it has none before it has planned its sources."""
-        sources = query._jsq.streamingQuery().sources()
-        if sources.isEmpty():
+        clock = rate_clock(query)
+        if clock is None:
             return False
         with self._lock:
-            self._clock = sources.last().clock()
+            self._clock = clock
         return True

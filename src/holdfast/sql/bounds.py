@@ -164,7 +164,7 @@ def _through(windows: Windows | None, frame: DataFrame, steps: Sequence[Step]) -
     """The windows of rows behind steps."""
     if windows is None or not steps:
         return windows
-    from holdfast.spark.flow.lineage import follow
+    from holdfast.spark.jvm.lineage import follow
 
     followed = follow(frame, steps)
     found = windows.called(followed.names)
@@ -223,7 +223,7 @@ def _marks(branch: Branch) -> dict[tuple[str, bool], WatermarkSpec]:
     mark = results.watermark
     if mark is None:
         return {}
-    from holdfast.spark.flow.lineage import follow
+    from holdfast.spark.jvm.lineage import follow
 
     followed = follow(results.df, branch.steps)
     if "Union" in followed.others:

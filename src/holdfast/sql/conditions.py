@@ -72,7 +72,7 @@ class Sides:
 
     def unlike_days_ms(self, side: str) -> int:
         """How far from 24 hours a day may be where Spark adds one to the time of a side."""
-        from holdfast.spark.plans.times import zone_offsets
+        from holdfast.spark.jvm.columns import zone_offsets
 
         relation = self.left if side == "l" else self.right
         if _time_type(relation) == "timestamp_ntz":
@@ -253,7 +253,7 @@ def _time_type(relation: Relation) -> str:
 
 def _check_zones(left: Relation, right: Relation) -> None:
     """Raise if the times of both sides are as far apart as Spark says only where the zone is UTC."""
-    from holdfast.spark.plans.times import zone_offsets
+    from holdfast.spark.jvm.columns import zone_offsets
 
     kinds = _time_type(left), _time_type(right)
     if kinds[0] != kinds[1] and zone_offsets(left.stream.df.sparkSession) != {0}:

@@ -26,6 +26,7 @@ from pyspark.sql.types import StringType, StructType
 from holdfast.driver.own_folders import until_exit
 from holdfast.errors import ConfigurationError, InputError
 from holdfast.spark.end_files import END_OPTION
+from holdfast.spark.jvm.gateway import process_id
 from holdfast.storage.local import check_no_home
 
 __all__ = ["EpochSource"]
@@ -136,7 +137,7 @@ class EpochSource:
         rows = reader.parquet(str(self.path))
         if not self._crashes:
             return rows
-        pids = [os.getpid(), _jvm_pid(self._spark)]
+        pids = [os.getpid(), process_id(self._spark)]
         _write(self.path / _DRIVER, json.dumps({"host": socket.gethostname(), "pids": pids}))
         return rows.mapInArrow(_CrashOnce(str(self.path)), self.schema)
 
@@ -258,11 +259,6 @@ def _check_path(path: Path) -> None:
 def _temporary_folder() -> Path:
     # Not only until the object goes: queries may still read it.
     return until_exit("holdfast-epochs-")
-
-
-def _jvm_pid(spark: SparkSession) -> int:
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no public way to ask
-    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _write(path: Path, text: str) -> None:

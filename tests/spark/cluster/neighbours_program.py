@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from holdfast.errors import ConfigurationError
 from holdfast.spark.cluster.executors import check_shared, send_holdfast
-from holdfast.spark.cluster.host_wait import SETTING
-from holdfast.spark.cluster.hosts import LiveHosts
+from holdfast.spark.jvm.hosts import LiveHosts
+from holdfast.spark.jvm.locality import SETTING
 
 
 def waits(spark: SparkSession, work: Path) -> list[str]:

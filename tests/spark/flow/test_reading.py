@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.spark.flow import slices
+from holdfast.spark.flow import scans, slices
 from holdfast.spark.flow.graph import build_graph
 from holdfast.spark.flow.reading import readings
-from holdfast.spark.flow.scans import Scans
+from holdfast.spark.jvm import partitions
 from holdfast.testing import EpochSource
 from tests.spark.flow.test_flow import seen, start
 from tests.spark.support import step_on
@@ -78,14 +78,14 @@ def test_each_source_is_read_by_itself(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pruned: bool
 ) -> None:
     found: list[list[int] | None] = []
-    look = slices._partitions
+    look = partitions.partitions_of_union
 
-    def looked(batch: DataFrame, expected: int) -> Any:
-        found.append(look(batch, expected) if pruned else None)
+    def looked(rdd: Any, expected: int) -> Any:
+        found.append(look(rdd, expected) if pruned else None)
         return found[-1]
 
-    monkeypatch.setattr(slices, "_partitions", looked)
-    monkeypatch.setattr(Scans, "_plan", lambda self: None)
+    monkeypatch.setattr(slices, "partitions_of_union", looked)
+    monkeypatch.setattr(scans, "parts_of_batch", lambda session, columns: None)
     one = EpochSource(spark, "k string, v long", tmp_path / "one")
     two = EpochSource(spark, "k string, w string", tmp_path / "two")
     three = EpochSource(spark, "k string, v long", tmp_path / "three")

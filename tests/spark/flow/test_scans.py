@@ -15,7 +15,8 @@ import holdfast as hf
 from holdfast.driver.pacing import Pacing, Shape
 from holdfast.operators.base import Clock
 from holdfast.spark.flow.scans import Scans, SourceRows
-from holdfast.spark.jvm.prepared import frame_of, prepared
+from holdfast.spark.jvm.frames import frame_of
+from holdfast.spark.jvm.prepared import prepared
 from holdfast.spark.plans.lift import AggregatePlan
 from holdfast.spark.plans.times import Changing
 from holdfast.testing import EpochSource

@@ -17,7 +17,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from holdfast.spark.daemon import quietly
+from holdfast.spark.jvm.daemon import quietly
 from holdfast.spark.jvm.quiet import _not_of_ours
 
 PROGRAM = """

@@ -21,8 +21,8 @@ import holdfast.aggregates as hf
 from holdfast.aggregates import Aggregate
 from holdfast.errors import InputError
 from holdfast.operators.aggregates.operator import AggregateOperator
+from holdfast.spark.jvm.grouping import preaggregated
 from holdfast.spark.plans.lift import AggregatePlan, plan_aggregate
-from holdfast.spark.plans.preaggregate import preaggregated
 from tests.operators.folding import DictState, Key, Row, keys_of, plain, run_epoch
 from tests.spark.batch_oracle import batch_aggregate
 

@@ -14,8 +14,8 @@ from pyspark.sql.window import Window
 
 import holdfast.aggregates as hf
 from holdfast.errors import ConfigurationError, InputError
+from holdfast.spark.jvm.grouping import preaggregated
 from holdfast.spark.plans.lift import AggregatePlan, plan_aggregate
-from holdfast.spark.plans.preaggregate import preaggregated
 from holdfast.spark.types import arrow_type, spark_schema, spark_type
 from holdfast.state.schema import HASH
 

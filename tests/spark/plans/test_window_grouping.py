@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 import holdfast as hf
 from holdfast.choices import SortOrder
 from holdfast.operators.window.spec import WindowSpec
+from holdfast.spark.jvm.grouping import preaggregated
 from holdfast.spark.plans.base import Plan
-from holdfast.spark.plans.preaggregate import preaggregated
 from holdfast.state.schema import HASH
 from tests.operators.epochs import EpochResult, Epochs
 

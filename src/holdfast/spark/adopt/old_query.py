@@ -20,6 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.driver.scratch import ScratchReader
 from holdfast.errors import ConfigurationError, InputError
+from holdfast.spark.jvm.files import HadoopFolder
+from holdfast.spark.jvm.frames import cloned
+from holdfast.spark.jvm.gateway import java_error
 from holdfast.spark.session import QUERY_SETTINGS
 
 __all__ = ["OldQuery", "StatefulOperator", "reasons_of", "told"]
@@ -57,9 +60,7 @@ class OldQuery:
     def open(cls, spark: SparkSession, location: str | Path) -> OldQuery:
         """Open it; ``ConfigurationError`` if it isn't the checkpoint of a query with state."""
         where = _absolute(location)
-        session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-        for name, value in QUERY_SETTINGS.items():
-            session.conf.set(name, value)
+        session = cloned(spark, QUERY_SETTINGS)
         # These expressions are Holdfast's own: times without a zone are told by UTC, as everywhere in it,
         # and what doesn't fit is an error.
         session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -182,7 +183,7 @@ def told(what: str, read: Callable[[], _T]) -> _T:
 
 def reasons_of(error: PySparkException | Py4JJavaError) -> list[str]:
     """What went wrong in the JVM and what that came from, each in a line, the outermost first."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    java = java_error(error)
     found: list[str] = []
     while java is not None:
         text = str(java.getMessage() or java.toString()).strip().partition("\n")[0]
@@ -210,37 +211,26 @@ class _Files:
     """The files of a checkpoint location, through Hadoop: on a disk, in HDFS, in an object store."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        jvm: Any = spark._jvm
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self._root = location
-        conf = spark.sparkContext._jsc.hadoopConfiguration()
         try:
-            self._system = self._path(location).getFileSystem(conf)
+            self._folder = HadoopFolder(spark, location)
         except Py4JJavaError as error:
             raise ConfigurationError(
                 f"{location} can't be opened: {error.java_exception.getMessage()}",
                 hint="give Spark the file system's package and credentials, as for the old query",
             ) from error
 
-    def _at(self, relative: str) -> Any:
-        return self._path(f"{self._root}/{relative}")
-
     def exists(self, relative: str) -> bool:
-        return bool(self._system.exists(self._at(relative)))
+        return self._folder.exists(relative)
 
     def names(self, folder: str) -> list[str]:
-        if not self.exists(folder):
-            return []
-        names = [status.getPath().getName() for status in self._system.listStatus(self._at(folder))]
-        return sorted(name for name in names if not name.startswith("."))
+        return sorted(name for name in self._folder.names(folder) if not name.startswith("."))
 
     def last(self, folder: str) -> int | None:
         """The highest number that a file in a folder has for its name."""
         return max((int(name) for name in self.names(folder) if name.isdecimal()), default=None)
 
     def size(self, folder: str) -> int:
-        at = self._at(folder)
-        return int(self._system.getContentSummary(at).getLength())
+        return self._folder.size(folder)
 
     def read(self, relative: str) -> bytes:
         with tempfile.TemporaryDirectory(prefix="holdfast-adopt-") as folder:
@@ -251,8 +241,8 @@ class _Files:
     def fetch(self, relative: str, to: Path) -> None:
         if not self.exists(relative):
             raise ConfigurationError(
-                f"{self._root}/{relative} is missing: the query can't be continued",
+                f"{self._folder.location}/{relative} is missing: the query can't be continued",
                 hint="restore the checkpoint location, or run the old query for a batch",
             )
         to.parent.mkdir(parents=True, exist_ok=True)
-        self._system.copyToLocalFile(False, self._at(relative), self._path(f"file:{to}"), True)
+        self._folder.fetch(relative, to)

@@ -69,7 +69,7 @@ class _Reader:
         record: EpochRecord,
     ) -> _Reader:
         if isinstance(operator, BatchOperator):
-            states = tuple(operator._states.values())
+            states = tuple(operator._states.values())  # noqa: SLF001 - Holdfast's own
             schemas = ProcessTables(operator.tables[0], {}, {}, {})
         else:
             states, schemas = operator.program.states, operator.process_tables

@@ -38,7 +38,7 @@ def send_holdfast(context: SparkContext) -> None:
             for path in sorted(package.rglob("*.py")):
                 target.write(path, Path("holdfast") / path.relative_to(package))
         context.addPyFile(str(archive))
-        context._holdfast_sent = True  # type: ignore[attr-defined]
+        context._holdfast_sent = True  # type: ignore[attr-defined] # noqa: SLF001 - ours
 
 
 def check_executors(

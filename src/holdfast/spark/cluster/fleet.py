@@ -12,8 +12,8 @@ from holdfast.driver.engine import Gone
 from holdfast.placement.planner import Host
 from holdfast.spark.cluster.executors import check_executors, check_shared
 from holdfast.spark.cluster.host_jobs import HostJobs
-from holdfast.spark.cluster.hosts import LiveHosts
 from holdfast.spark.fleeting import host_is_lost
+from holdfast.spark.jvm.hosts import LiveHosts
 from holdfast.spark.jvm.placed import Placer
 from holdfast.tasks.disk import Found
 from holdfast.tasks.here import Here

@@ -11,7 +11,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from holdfast.driver.engine import HostGoneError
-from holdfast.spark.cluster.hosts import LiveHosts
+from holdfast.spark.jvm.hosts import LiveHosts
 from holdfast.spark.jvm.placed import Placer, answers, task_host
 from holdfast.spark.session import in_background
 from holdfast.tasks.disk import Found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.spark.flow.graph import FlowGraph, PlannedNode, SteppedFeed
+from holdfast.spark.jvm.capabilities import slower
 from holdfast.state.schema import TableSchema
 
 __all__ = ["explain"]
@@ -24,6 +25,9 @@ def explain(graph: FlowGraph) -> str:
     lines.append("Operators, each a stage of one Spark job per epoch")
     for number, node in enumerate(graph.nodes, 1):
         lines += _node(graph, number, node)
+    if off := slower(graph.sources[0].sparkSession.sparkContext):
+        lines.append("Slower on this Spark than on others")
+        lines += (f"  {each}" for each in off)
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from holdfast.operators.description import Description, digest
 from holdfast.sinks.base import Sink
 from holdfast.spark.flow.branch import Branch, LoopStart, Output, Source, WatermarkSpec
 from holdfast.spark.flow.emit import EmitPlan
-from holdfast.spark.flow.plain import plain_columns
+from holdfast.spark.jvm.plain import plain_columns
 from holdfast.spark.jvm.trees import plan_words
 from holdfast.spark.plans.base import Plan
 from holdfast.spark.plans.rows import columns_of

@@ -7,7 +7,7 @@ read: Spark computes the stage before it once per job, and its state is written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -16,19 +16,19 @@ import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
-from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import IntegerType, StructField, StructType
-from pyspark.util import PythonEvalType
 
 from holdfast.driver.engine import NodeJob
 from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.emit import EmitOperator
 from holdfast.spark.flow.graph import FlowGraph, PlannedNode, SteppedFeed
-from holdfast.spark.flow.repeated import Repeated
 from holdfast.spark.flow.scans import SourceRows
+from holdfast.spark.jvm.frames import ArrowFunction, frame_like, map_in_arrow
+from holdfast.spark.jvm.grouping import Grouped, preaggregated
 from holdfast.spark.jvm.placed import Placer, task_host, task_partition
-from holdfast.spark.jvm.prepared import frame_of, rdd_of
-from holdfast.spark.plans.preaggregate import Grouped, preaggregated
+from holdfast.spark.jvm.prepared import rdd_of
+from holdfast.spark.jvm.probing import attempt
+from holdfast.spark.jvm.repeated import Repeated
 from holdfast.spark.types import spark_schema
 from holdfast.tasks.emitting import emit_rows
 from holdfast.tasks.loop import read_loop
@@ -36,9 +36,7 @@ from holdfast.tasks.outputs import OUTPUT, handed_schema, struct_name
 from holdfast.tasks.task import BRANCH, TaskSpec, work_through
 from holdfast.types import quoted
 
-__all__ = ["NOTHING", "EpochJob", "columns_of", "map_in_arrow"]
-
-ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+__all__ = ["NOTHING", "EpochJob", "columns_of"]
 
 NOTHING = StructType([StructField("nothing", IntegerType())])
 """The columns of a stage that hands nothing on."""
@@ -123,14 +121,19 @@ class EpochJob:
 
         key = (part.node.id, port, branch, first)
         scan = None if source is None else source.scan
-        if part.shape.preaggregate:
+
+        def groups() -> Grouped:
             if scan is None:
-                groups = grouped()
-            else:
-                groups = self.repeated.grouped(key, self.session, scan, grouped)
-            made = preaggregated(self.session, groups)
-            part.source_rows.append(made.source_rows)
-            return made.frame
+                return grouped()
+            return self.repeated.grouped(key, self.session, scan, grouped)
+
+        if part.shape.preaggregate:
+            groups_here = groups() if plan.must_preaggregate else attempt(plan.grouping, groups)
+            if groups_here is not None:
+                made = preaggregated(self.session, groups_here)
+                part.source_rows.append(made.source_rows)
+                return made.frame
+            part.shape = replace(part.shape, preaggregate=False)
         return lifted() if scan is None else self.repeated.lifted(key, self.session, scan, lifted)
 
     def _frame(self, feed: SteppedFeed) -> DataFrame:
@@ -183,8 +186,7 @@ def _has_branches(node: PlannedNode) -> bool:
 def _planned(frame: DataFrame) -> tuple[DataFrame, int]:
     """The same rows with their plan made, once for whoever reads them, and in how many partitions."""
     rdd = rdd_of(frame)
-    made = frame_of(frame.sparkSession, rdd, frame._jdf.schema())
-    return made, int(rdd.getNumPartitions())
+    return frame_like(frame, rdd), int(rdd.getNumPartitions())
 
 
 def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> ArrowFunction:
@@ -206,13 +208,3 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
 def columns_of(names: Sequence[str]) -> list[Column]:
     """Columns by name, whatever the names are."""
     return [F.col(quoted(name)) for name in names]
-
-
-def map_in_arrow(
-    frame: DataFrame, columns: Sequence[Column], task: ArrowFunction, schema: StructType
-) -> DataFrame:
-    """``frame.mapInArrow(task)`` without a look-up in the JVM per column, and for any names."""
-    make_udf: Any = pandas_udf  # its declared types leave out this kind, as PySpark notes itself
-    function = make_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    made = frame._jdf.mapInArrow(function(*columns)._jc, False, None)
-    return DataFrame(made, frame.sparkSession)

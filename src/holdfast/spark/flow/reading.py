@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from holdfast.spark.flow.graph import FlowGraph
-from holdfast.spark.jvm.trees import each, nodes
+from holdfast.spark.jvm.frames import without_rows
+from holdfast.spark.jvm.probing import has
+from holdfast.spark.jvm.trees import PRUNING, comes_of
 from holdfast.types import quoted
 
-__all__ = ["Reading", "readings", "without_rows"]
+__all__ = ["Reading", "readings"]
 
 _LEAF = "LogicalRDD"
 
@@ -61,6 +62,8 @@ def readings(graph: FlowGraph) -> list[Reading]:
 
 
 def _used(graph: FlowGraph, number: int, source: DataFrame) -> tuple[str, ...]:
+    if not has(PRUNING):
+        return tuple(source.columns)
     blank = without_rows(source)
     used: set[str] = set()
     for node in graph.nodes:
@@ -71,29 +74,7 @@ def _used(graph: FlowGraph, number: int, source: DataFrame) -> tuple[str, ...]:
                 frame = blank
                 for step in feed.steps:
                     frame = step(frame)
-                used |= _referenced(node.plan.looked_at(frame, port))
+                used |= comes_of(node.plan.looked_at(frame, port), _LEAF)
     names = source.columns
     # Rows without columns can't be counted by everyone.
     return tuple(name for name in names if name in used) or (names[0],)
-
-
-def without_rows(source: DataFrame, partitions: int = 0) -> DataFrame:
-    """A frame with the columns of another, no rows, and an RDD for its plan."""
-    session = source.sparkSession
-    context: Any = session.sparkContext
-    empty = context._jsc.parallelize(context._jvm.java.util.ArrayList(), partitions).rdd()
-    made = session._jsparkSession.internalCreateDataFrame(empty, source._jdf.schema(), False)
-    return DataFrame(made, session)
-
-
-def _referenced(frame: DataFrame) -> set[str]:
-    """The columns of the frame's leaf that its plan needs."""
-    plan = frame._jdf.queryExecution().optimizedPlan()
-    every = list(nodes(plan))
-    leaves = [node for node in every if node.nodeName() == _LEAF]
-    names = {a.exprId().id(): a.name() for leaf in leaves for a in each(leaf.output())}
-    wanted = {a.exprId().id() for a in each(plan.output())}
-    for node in every:
-        if node.nodeName() != _LEAF:
-            wanted |= {a.exprId().id() for a in each(node.references().toSeq())}
-    return {name for id_, name in names.items() if id_ in wanted}

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from holdfast.spark.jvm.placed import pruned
+from holdfast.spark.jvm.partitions import SOURCES_APART, batch_rdd, partitions_of_union, pruned
+from holdfast.spark.jvm.probing import has
 from holdfast.types import quoted
 
 __all__ = ["SOURCE_NUMBER", "as_one", "keep_empty", "split"]
 
 SOURCE_NUMBER = "_holdfast_source_number"
 _PRUNING = "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
-_UNION = "org.apache.spark.rdd.UnionRDD"
 
 
 def as_one(sources: Sequence[DataFrame]) -> DataFrame:
@@ -56,14 +55,15 @@ def split(batch: DataFrame, sources: int, *, ticks: bool) -> list[DataFrame]:
     """The rows of each source in a batch of :func:`as_one`, which may have ticks beside them."""
     if sources == 1:
         return [batch]
-    counts = _partitions(batch, sources + ticks)
+    rdd = batch_rdd(batch)
+    known = rdd is not None and has(SOURCES_APART)
+    counts = partitions_of_union(rdd, sources + ticks) if known else None
     if counts is None:
         return [
             batch.filter(F.col(SOURCE_NUMBER) == number).select(f"{_name(number)}.*")
             for number in range(sources)
         ]
     ends = list(accumulate(counts))
-    rdd = batch._jdf.queryExecution().analyzed().rdd()
     frames = []
     for number in range(sources):
         part = pruned(batch, rdd, ends[number] - counts[number], ends[number])
@@ -73,25 +73,6 @@ def split(batch: DataFrame, sources: int, *, ticks: bool) -> list[DataFrame]:
         )
         frames.append(part.select(rows.alias("rows")).select("rows.*"))
     return frames
-
-
-def _partitions(batch: DataFrame, expected: int) -> list[int] | None:
-    """How many partitions of the batch are of each part of the union; None if that can't be told."""
-    plan = batch._jdf.queryExecution().analyzed()
-    if plan.nodeName() != "LogicalRDD":
-        return None
-    rdd: Any = plan.rdd()
-    total = rdd.getNumPartitions()
-    while rdd.getClass().getName() != _UNION:
-        above = rdd.dependencies()
-        if above.size() != 1:
-            return None
-        rdd = above.head().rdd()
-    parts = rdd.rdds()
-    if parts.size() != expected:
-        return None
-    counts = [int(parts.apply(i).getNumPartitions()) for i in range(expected)]
-    return counts if sum(counts) == total else None
 
 
 def _name(number: int) -> str:

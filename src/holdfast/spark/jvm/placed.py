@@ -2,15 +2,11 @@
 
 Spark has no way to say "partition 3 belongs on h2" for a DataFrame. An RDD has one, preferred
 locations, so a small subclass of RDD stands between two stages: it passes rows on and names a host
-for each partition. It is compiled when first needed, by the compiler that Spark itself carries for
-its generated code, and reaches executors as a jar.
+for each partition (:mod:`holdfast.spark.jvm.compiled`).
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,107 +14,30 @@ import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 
-from holdfast.driver.own_folders import until_exit
-from holdfast.spark.jvm.prepared import frame_of, rdd_of
+from holdfast.spark.jvm.compiled import PLACED_RDD, new
+from holdfast.spark.jvm.frames import frame_like
+from holdfast.spark.jvm.gateway import array
+from holdfast.spark.jvm.prepared import rdd_of
+from holdfast.spark.jvm.probing import Capability
 
-__all__ = ["Placer", "answers", "pruned", "task_host", "task_partition"]
+__all__ = ["PLACING", "Placer", "answers", "task_host", "task_partition"]
 
-logger = logging.getLogger("holdfast.spark")
+PLACING = Capability(
+    "telling tasks where to run",
+    {
+        "org.codehaus.janino.SimpleCompiler": [
+            *("cook/1", "getBytecodes/0", "getClassLoader/0", "setParentClassLoader/1"),
+        ],
+        "org.apache.spark.rdd.RDD": [
+            *("compute/2", "getNumPartitions/0", "iterator/2", "partitions/0"),
+        ],
+        "org.apache.spark.storage.BlockManager": ["blockManagerId/0"],
+        "org.apache.spark.SparkContext": ["addJar/1"],
+    },
+)
 
 _HOST = "holdfast.host"
 _PARTITION = "holdfast.partition."
-_CLASS = "io.holdfast.PlacedRDD"
-# Janino has no generics and can't read SparkEnv's class file: hence raw types and method handles.
-_SOURCE = """
-package io.holdfast;
-
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.MethodType;
-import java.util.Collections;
-import org.apache.spark.Partition;
-import org.apache.spark.TaskContext;
-import org.apache.spark.rdd.RDD;
-import scala.collection.Iterator;
-import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag$;
-
-public class PlacedRDD extends RDD {
-  private final String[] hosts;
-  private final String key;
-
-  public PlacedRDD(RDD parent, String[] hosts, String key) {
-    super(parent, ClassTag$.MODULE$.Object());
-    this.hosts = hosts;
-    this.key = key;
-  }
-
-  public Partition[] getPartitions() {
-    return this.firstParent(ClassTag$.MODULE$.Object()).partitions();
-  }
-
-  public Seq getPreferredLocations(Partition split) {
-    String host = hosts.length == 0 ? null : hosts[split.index()];
-    java.util.List named =
-        host == null ? Collections.emptyList() : Collections.singletonList(host);
-    return CollectionConverters.asScala(named).toSeq();
-  }
-
-  public Iterator compute(Partition split, TaskContext context) {
-    context.getLocalProperties().setProperty("holdfast.host", here());
-    String own = key + "." + context.taskAttemptId();
-    context.getLocalProperties().setProperty(own, Integer.toString(split.index()));
-    return this.firstParent(ClassTag$.MODULE$.Object()).iterator(split, context);
-  }
-
-  private static String here() {
-    try {
-      Class envClass = Class.forName("org.apache.spark.SparkEnv");
-      MethodHandles.Lookup lookup = MethodHandles.publicLookup();
-      Object env = call(lookup, envClass, null, "get", envClass);
-      Class managerClass = Class.forName("org.apache.spark.storage.BlockManager");
-      Object manager = call(lookup, envClass, env, "blockManager", managerClass);
-      Class idClass = Class.forName("org.apache.spark.storage.BlockManagerId");
-      Object id = call(lookup, managerClass, manager, "blockManagerId", idClass);
-      return (String) call(lookup, idClass, id, "host", String.class);
-    } catch (Throwable problem) {
-      throw new RuntimeException("could not find out the executor's host", problem);
-    }
-  }
-
-  private static Object call(
-      MethodHandles.Lookup lookup, Class owner, Object object, String name, Class type)
-      throws Throwable {
-    MethodType signature = MethodType.methodType(type);
-    if (object == null) {
-      return lookup.findStatic(owner, name, signature).invokeWithArguments(new Object[0]);
-    }
-    return lookup.findVirtual(owner, name, signature).invokeWithArguments(new Object[] {object});
-  }
-}
-"""
-
-_BETWEEN = "io.holdfast.Between"
-_BETWEEN_SOURCE = """
-package io.holdfast;
-
-public class Between extends scala.runtime.AbstractFunction1 implements java.io.Serializable {
-  private final int first;
-  private final int end;
-
-  public Between(int first, int end) {
-    this.first = first;
-    this.end = end;
-  }
-
-  public Object apply(Object index) {
-    int number = ((Integer) index).intValue();
-    return Boolean.valueOf(first <= number && number < end);
-  }
-}
-"""
-
-_lock = threading.Lock()
 
 
 class Placer:
@@ -126,7 +45,6 @@ class Placer:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
-        self._class = _classes(context)[_CLASS]
 
     def frame(self, frame: DataFrame, hosts: Sequence[str | None], stage: str = "0") -> DataFrame:
         """The same rows in the same partitions, the i-th on the i-th host (None: anywhere).
@@ -134,8 +52,7 @@ class Placer:
         Without hosts all may run anywhere. Tasks find the number of their partition under the
         name of the stage: with :func:`task_partition`.
         """
-        rdd = self._placed(rdd_of(frame), hosts, stage)
-        return frame_of(frame.sparkSession, rdd, frame._jdf.schema())
+        return frame_like(frame, self._placed(rdd_of(frame), hosts, stage))
 
     def indexes(self, hosts: Sequence[str | None]) -> Any:
         """An RDD of one number per partition (its own index), each on its host."""
@@ -148,16 +65,8 @@ class Placer:
         return RDD(java, self._context, numbers._jrdd_deserializer)
 
     def _placed(self, rdd: Any, hosts: Sequence[str | None], stage: str) -> Any:
-        gateway = self._context._gateway
-        jvm = self._context._jvm
-        assert gateway is not None
-        assert jvm is not None
-        names = gateway.new_array(jvm.java.lang.String, len(hosts))
-        for index, host in enumerate(hosts):
-            names[index] = host
-        arguments = gateway.new_array(jvm.java.lang.Object, 3)
-        arguments[0], arguments[1], arguments[2] = rdd, names, _PARTITION + stage
-        return self._class.newInstance(arguments)
+        names = array(self._context, "java.lang.String", hosts)
+        return new(self._context, PLACED_RDD, rdd, names, _PARTITION + stage)
 
 
 def answers(numbers: DataFrame, answer: Callable[[int], bytes]) -> list[bytes]:
@@ -193,44 +102,3 @@ def task_partition(stage: str) -> int:
     # Tasks in the driver's own process share their properties: each needs a name of its own.
     number = context.getLocalProperty(f"{_PARTITION}{stage}.{context.taskAttemptId()}")
     return context.partitionId() if number is None else int(number)
-
-
-def pruned(frame: DataFrame, rdd: Any, first: int, end: int) -> DataFrame:
-    """A DataFrame of some partitions of an RDD that has the rows of ``frame``."""
-    context = frame.sparkSession.sparkContext
-    jvm: Any = context._jvm
-    gateway: Any = context._gateway
-    arguments = gateway.new_array(jvm.java.lang.Object, 2)
-    arguments[0], arguments[1] = first, end
-    between = _classes(context)[_BETWEEN].newInstance(arguments)
-    tag = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Object()
-    part = jvm.org.apache.spark.rdd.PartitionPruningRDD(rdd, between, tag)
-    return frame_of(frame.sparkSession, part, frame._jdf.schema())
-
-
-def _classes(context: SparkContext) -> dict[str, Any]:
-    """The constructors of our classes, compiled and sent to executors once per application."""
-    with _lock:
-        known: dict[str, Any] | None = getattr(context, "_holdfast_classes", None)
-        if known is None:
-            known = context._holdfast_classes = _compile(context)  # type: ignore[attr-defined]
-        return known
-
-
-def _compile(context: SparkContext) -> dict[str, Any]:
-    jvm = context._jvm
-    assert jvm is not None
-    # Executors fetch it from the driver whenever one joins: it stays as long as the driver does.
-    jar = until_exit("holdfast-jar-") / "holdfast-classes.jar"
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    constructors = {}
-    with zipfile.ZipFile(jar, "w") as archive:
-        for name, source in ((_CLASS, _SOURCE), (_BETWEEN, _BETWEEN_SOURCE)):
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(loader)
-            compiler.cook(source)
-            for compiled, code in compiler.getBytecodes().items():
-                archive.writestr(compiled.replace(".", "/") + ".class", bytes(code))
-            constructors[name] = compiler.getClassLoader().loadClass(name).getConstructors()[0]
-    context._jsc.addJar(str(jar))
-    return constructors

@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.spark.jvm.trees import each
+from holdfast.spark.jvm.gateway import java_class, java_session, jvm_of, scala_object
+from holdfast.spark.jvm.probing import Capability
+from holdfast.spark.jvm.trees import each, planned
 
-__all__ = [
-    "frame_of",
-    "java_class",
-    "prepared",
-    "rdd_of",
-    "scala_object",
-    "sequence",
-    "staged",
-]
+__all__ = ["PREPARED", "activate", "prepared", "rdd_of", "staged"]
+
+PREPARED = Capability(
+    "physical plans made ready and run as they are",
+    {
+        "org.apache.spark.sql.execution.QueryExecution$": [
+            "preparations/3",
+            "prepareForExecution/2",
+        ],
+        "org.apache.spark.sql.classic.SparkSession": ["setActiveSession/1"],
+        "org.apache.spark.sql.execution.SparkPlan": ["execute/0", "metrics/0"],
+        "org.apache.spark.rdd.RDD": ["getNumPartitions/0", "dependencies/0", "toJavaRDD/0"],
+    },
+)
 
 _SORTING = "org.apache.spark.sql.execution.exchange.EnsureRequirements"
 
 
-@lru_cache(maxsize=256)
-def java_class(jvm: Any, name: str) -> Any:
-    """A class of the JVM's, looked up once: that is a call for every part of its name."""
-    found = jvm
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
+def activate(session: SparkSession) -> None:
+    """Have the steps that this thread makes belong to a session.
 
-
-@lru_cache(maxsize=256)
-def scala_object(jvm: Any, name: str) -> Any:
-    """A singleton of Scala's."""
-    return getattr(java_class(jvm, f"{name}$"), "MODULE$")
-
-
-def sequence(jvm: Any, elements: Iterable[Any]) -> Any:
-    """A sequence of Scala's."""
-    made = java_class(jvm, "java.util.ArrayList")()
-    for element in elements:
-        made.add(element)
-    return java_class(jvm, "org.apache.spark.api.python.PythonUtils").toSeq(made)
+    A step belongs to the session of the thread that makes it, and a thread of our own has none.
+    """
+    spark = java_class(jvm_of(session), "org.apache.spark.sql.classic.SparkSession")
+    spark.setActiveSession(java_session(session))
 
 
 def prepared(session: SparkSession, plan: Any, *, settled: int = 0) -> Any:
@@ -55,14 +46,11 @@ def prepared(session: SparkSession, plan: Any, *, settled: int = 0) -> Any:
     Spark itself would prepare a copy. What the steps of a copy count isn't seen by others who hold
     the same steps, as Spark's stream does those that scan its sources.
     """
-    jvm: Any = session._jvm
-    # Steps that are put in belong to the session of the thread, and one of our own has none.
-    java_class(jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(
-        session._jsparkSession
-    )
+    jvm, own = jvm_of(session), java_session(session)
+    activate(session)
     preparing = scala_object(jvm, "org.apache.spark.sql.execution.QueryExecution")
     none = scala_object(jvm, "scala.None")
-    rules = preparing.preparations(session._jsparkSession, none, False)
+    rules = preparing.preparations(own, none, False)
     if not settled:
         return preparing.prepareForExecution(rules, plan)
     for rule in each(rules):
@@ -80,19 +68,13 @@ def _applied(rule: Any, plan: Any, below: int) -> Any:
 
 def rdd_of(frame: DataFrame) -> Any:
     """The rows of a frame as an RDD of the JVM's."""
-    return prepared(frame.sparkSession, frame._jdf.queryExecution().sparkPlan()).execute()
-
-
-def frame_of(session: SparkSession, rdd: Any, schema: Any) -> DataFrame:
-    """A frame of the rows of an RDD, with a schema of the JVM's."""
-    made = session._jsparkSession.internalCreateDataFrame(rdd, schema, False)
-    return DataFrame(made, session)
+    return prepared(frame.sparkSession, planned(frame)).execute()
 
 
 def staged(session: SparkSession, logical: Any, physical: Any) -> DataFrame:
     """A frame that is computed by a physical plan whose columns are those of a logical one."""
-    jvm: Any = session._jvm
+    jvm, own = jvm_of(session), java_session(session)
     stage = java_class(jvm, "org.apache.spark.sql.execution.adaptive.LogicalQueryStage")
     dataset = java_class(jvm, "org.apache.spark.sql.classic.Dataset")
-    made = dataset.ofRows(session._jsparkSession, stage(logical, physical))
+    made = dataset.ofRows(own, stage(logical, physical))
     return DataFrame(made, session)

@@ -34,19 +34,28 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from holdfast.spark.jvm.prepared import java_class
+from holdfast.spark.jvm.gateway import array, java_class, jvm_of
+from holdfast.spark.jvm.probing import Capability, why_off
 
-__all__ = [
-    "mark_jobs",
-    "marked_epoch",
-    "marked_start",
-    "told_by_us",
-    "told_elsewhere",
-]
+__all__ = ["QUIET", "mark_jobs", "marked_epoch", "marked_start", "told_by_us", "told_elsewhere"]
+
+_LOG4J = "org.apache.logging.log4j"
+QUIET = Capability(
+    "Spark's stack traces in a file",
+    {
+        f"{_LOG4J}.core.LoggerContext": ["getConfiguration/0", "updateLoggers/0"],
+        f"{_LOG4J}.core.config.Configuration": ["getAppenders/0", "getRootLogger/0"],
+        f"{_LOG4J}.core.filter.RegexFilter": ["createFilter/5"],
+        f"{_LOG4J}.core.filter.ThreadContextMapFilter": ["createFilter/4"],
+        f"{_LOG4J}.core.filter.CompositeFilter": ["createFilters/1"],
+        f"{_LOG4J}.core.appender.FileAppender": ["newBuilder/0"],
+        f"{_LOG4J}.core.layout.PatternLayout": ["newBuilder/0"],
+    },
+    slower="Spark tells of an error in hundreds of lines on the console",
+)
 
 logger = logging.getLogger("holdfast.spark")
 
-_LOG4J = "org.apache.logging.log4j"
 _EPOCHS = "holdfast.driver.running"
 _MARK = "mdc.holdfast"
 _PATTERN = "%d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex"
@@ -102,7 +111,7 @@ class _Starting(StreamingQueryListener):
 
 def _mark_epochs(context: SparkContext, query: str, run: str) -> None:
     mark_jobs(context)
-    java_class(context._jvm, f"{_LOG4J}.ThreadContext").put(_MARK, "yes")
+    java_class(jvm_of(context), f"{_LOG4J}.ThreadContext").put(_MARK, "yes")
     _quieten(context, query, run)
 
 
@@ -117,17 +126,19 @@ def marked_epoch(context: SparkContext, query: StreamingQuery) -> Iterator[None]
         yield
     finally:
         # What follows in this thread may be functions of the user's, and their jobs are theirs.
-        java_class(context._jvm, f"{_LOG4J}.ThreadContext").remove(_MARK)
+        java_class(jvm_of(context), f"{_LOG4J}.ThreadContext").remove(_MARK)
         for name in (_MARK, *names):
             context.setLocalProperty(name, None)  # type: ignore[arg-type] # The JVM takes it away.
 
 
 def _quieten(context: SparkContext, query: str | None = None, run: str | None = None) -> None:
     """Divert what Spark says of the failures of Holdfast's queries, by name and by these ids."""
+    if why_off(QUIET, context) is not None:
+        return
     with _lock:
         global _diverted
         # A context may come behind another, in the same JVM.
-        if _diverted is None or _diverted.jvm is not context._jvm:
+        if _diverted is None or _diverted.jvm is not jvm_of(context):
             _diverted = _Diverted(context)
         try:
             _diverted.add(query, run)
@@ -146,8 +157,8 @@ class _Diverted:
     """The filters and the file in one JVM."""
 
     def __init__(self, context: SparkContext) -> None:
-        self.jvm: Any = context._jvm
-        self._gateway: Any = context._gateway
+        self._context = context
+        self.jvm = jvm_of(context)
         name = f"holdfast-spark-{os.getpid()}-{secrets.token_hex(4)}.log"
         self.file = Path(tempfile.gettempdir()) / name
         self._ids: list[str] = []
@@ -187,12 +198,11 @@ class _Diverted:
         match, neutral = getattr(results, ours), results.NEUTRAL
         text = java_class(self.jvm, f"{_LOG4J}.core.filter.RegexFilter")
         by_text = text.createFilter(self._words(), None, False, match, neutral)
-        pairs = self._array(f"{_LOG4J}.core.util.KeyValuePair", 1)
-        pairs[0] = java_class(self.jvm, f"{_LOG4J}.core.util.KeyValuePair")(_MARK, "yes")
+        name = f"{_LOG4J}.core.util.KeyValuePair"
+        pairs = array(self._context, name, [java_class(self.jvm, name)(_MARK, "yes")])
         marked = java_class(self.jvm, f"{_LOG4J}.core.filter.ThreadContextMapFilter")
         by_mark = marked.createFilter(pairs, "and", match, getattr(results, others))
-        both = self._array(f"{_LOG4J}.core.Filter", 2)
-        both[0], both[1] = by_text, by_mark
+        both = array(self._context, f"{_LOG4J}.core.Filter", [by_text, by_mark])
         made = java_class(self.jvm, f"{_LOG4J}.core.filter.CompositeFilter").createFilters(both)
         made.start()
         return made
@@ -222,9 +232,6 @@ class _Diverted:
         made = builder.build()
         made.start()
         return made
-
-    def _array(self, name: str, length: int) -> Any:
-        return self._gateway.new_array(java_class(self.jvm, name), length)
 
 
 def _is_console(appender: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
@@ -10,7 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from holdfast.driver.pacing import Shape
 from holdfast.errors import InternalError
 from holdfast.operators.base import Clock, Operator
-from holdfast.spark.plans.preaggregate import Grouped
+from holdfast.spark.jvm.grouping import GROUPING, Grouped
+from holdfast.spark.jvm.probing import Capability
 from holdfast.state.hashing import partition_sql
 from holdfast.state.schema import HASH
 
@@ -21,6 +23,8 @@ class Plan(ABC):
     """How an operator gets its rows; unless a plan says otherwise, one by one and by their hash."""
 
     operator: Operator
+    grouping: ClassVar[Capability] = GROUPING
+    """What it takes to group rows before they are sent."""
 
     @property
     def ports(self) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ from holdfast.operators.aggregates.kinds import AggregateSpec, Input
 from holdfast.operators.aggregates.operator import AggregateOperator
 from holdfast.operators.aggregates.sketch import datasketches
 from holdfast.operators.base import Clock, Operator
+from holdfast.spark.jvm.grouping import Grouped, group_partitions
 from holdfast.spark.plans.base import Plan
 from holdfast.spark.plans.buffers import clean, grouped, lifted, must_group
-from holdfast.spark.plans.preaggregate import Grouped, group_partitions
 from holdfast.spark.plans.resolve import Resolved, Resolver
 from holdfast.spark.plans.times import Changing
 from holdfast.spark.types import spark_schema

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -13,7 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.types import DataType
 
 from holdfast.errors import InputError
+from holdfast.spark.jvm.columns import has_name
+from holdfast.spark.jvm.frames import empty_like
 from holdfast.spark.jvm.quiet import told_by_us
+from holdfast.spark.jvm.trees import computes_row_by_row
 from holdfast.spark.types import arrow_key_type, arrow_type
 from holdfast.types import quoted
 
@@ -36,10 +38,7 @@ class Resolver:
         self.columns = df.columns
         # Batches of a stream are other DataFrames with the same schema, and so is this one: a column
         # that is tied to one DataFrame is found out here and not in the first epoch.
-        jvm: Any = df.sparkSession._jvm
-        rows = jvm.java.util.ArrayList()
-        empty = df._jdf.sparkSession().createDataFrame(rows, df._jdf.schema())
-        self._empty = DataFrame(empty, df.sparkSession)
+        self._empty = empty_like(df)
 
     def key(self, column: str | Column) -> Resolved:
         """A key column; an expression needs a name of its own."""
@@ -76,14 +75,14 @@ class Resolver:
                 frame = self._empty.select(reference)
         except AnalysisException as error:
             raise self._unresolved(who, column, error) from None
-        plan = frame._jdf.queryExecution().analyzed()
         field = frame.schema[0]
-        if plan.nodeName() != "Project" or plan.child().nodeName() != "LocalRelation":
+        of_one_row, alike = computes_row_by_row(frame)
+        if not of_one_row:
             raise InputError(
                 f"{who} uses {field.name!r}, which is not computed from one row alone",
                 hint="aggregate, window and generator functions go into a step before",
             )
-        if not plan.projectList().apply(0).deterministic():
+        if not alike:
             raise InputError(
                 f"{who} uses {field.name!r}, which may differ when an epoch is repeated",
                 hint="compute it in the source, or from columns of the input",
@@ -108,10 +107,7 @@ class Resolver:
 
 
 def _is_named(column: str | Column) -> bool:
-    if isinstance(column, str):
-        return True
-    node: Any = column._jc.node()  # type: ignore[operator]
-    return node.getClass().getSimpleName() in ("Alias", "UnresolvedAttribute")
+    return isinstance(column, str) or has_name(column)
 
 
 def _reference(column: str | Column, columns: list[str]) -> Column:

@@ -12,7 +12,7 @@ from pyspark.sql.window import WindowSpec
 from holdfast.operators.base import Clock
 from holdfast.operators.input_rows import TAG
 from holdfast.operators.top import TopOperator
-from holdfast.spark.plans.preaggregate import Grouped, first_of_partitions
+from holdfast.spark.jvm.grouping import FIRST_ROWS, Grouped, first_of_partitions
 from holdfast.spark.plans.process import event_times
 from holdfast.spark.plans.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.plans.times import Changing, event_micros
@@ -37,6 +37,7 @@ _NEVER = -(1 << 62)
 class TopPlan(RowPlan):
     """Brings rows to their keys' tasks; of those in one partition only the first, if that pays."""
 
+    grouping = FIRST_ROWS
     time: Column | None = None
     """When a row happened, in µs."""
 

@@ -15,6 +15,7 @@ from holdfast.errors import InputError
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.process.operator import ProcessOperator
 from holdfast.spark.cluster.shipping import send_along
+from holdfast.spark.jvm.columns import grouped_frame, grouping_columns
 from holdfast.spark.plans.resolve import Resolved
 from holdfast.spark.plans.rows import RowPlan, columns_of, resolve_keys
 from holdfast.spark.stateful.errors import (
@@ -190,15 +191,13 @@ def _initial(
     """The rows of the initial state, and what they are grouped by."""
     if grouped is None:
         return None, []
-    df = getattr(grouped, "_df", None)
-    if not isinstance(df, DataFrame) or df.isStreaming:
+    df = grouped_frame(grouped)
+    if df is None or df.isStreaming:
         raise InputError(
             "initialState is no grouped batch DataFrame",
             hint='give one that is grouped by the same keys: states.groupBy("id")',
         )
-    expressions: Any = grouped._jgd.groupingExprs()
-    names = [_name(expressions.apply(i)) for i in range(expressions.size())]
-    found = resolve_keys(df, names)
+    found = resolve_keys(df, [_known(*column) for column in grouping_columns(grouped)])
     if [key.type for key in found] != [key.type for key in keys]:
         raise InputError(
             "initialState is grouped by "
@@ -210,10 +209,10 @@ def _initial(
     return df, found
 
 
-def _name(expression: Any) -> str:
-    if not hasattr(expression, "name") or expression.nodeName().endswith("Alias"):
+def _known(name: str | None, words: str) -> str:
+    if name is None:
         raise InputError(
-            f"initialState is grouped by {expression.toString()}, which is no column",
+            f"initialState is grouped by {words}, which is no column",
             hint="compute it as a column first",
         )
-    return str(expression.name())
+    return name

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import _create_converter_to_pandas
 
 from holdfast.errors import ProcessingError
 from holdfast.operators.process.convert import to_arrow
 from holdfast.operators.process.output import key_words
 from holdfast.operators.process.program import Chunk
+from holdfast.spark.jvm.conversion import as_pyspark_does
 from holdfast.spark.types import spark_type
 from holdfast.state.columns import one_array
 from holdfast.state.text import python_values, text_array
@@ -94,7 +94,7 @@ class FrameForm:
         if places is None:
             places = self._places[found] = self._find(found, lambda: words(i))
         # By way of the frame's own arrays: a Series for each column takes ten times as long.
-        return [frame._get_column_array(place) for place in places]
+        return [frame._get_column_array(place) for place in places]  # noqa: SLF001
 
     def _find(self, found: tuple[Any, ...], key: Callable[[], str]) -> list[int]:
         """Where a DataFrame with these column names has the columns of the output."""
@@ -138,9 +138,9 @@ def _slice(frame: pd.DataFrame, start: int, end: int) -> pd.DataFrame:
     """Some rows, numbered from 0, as if they were a DataFrame of their own."""
     # By way of the manager: a fifth of what frame.iloc takes, and pandas doesn't warn a processor
     # that adds a column to its rows.
-    manager = frame._mgr.get_slice(slice(start, end), axis=1)
+    manager = frame._mgr.get_slice(slice(start, end), axis=1)  # noqa: SLF001
     manager.axes[1] = pd.RangeIndex(end - start)
-    return pd.DataFrame._from_mgr(manager, axes=manager.axes)
+    return pd.DataFrame._from_mgr(manager, axes=manager.axes)  # noqa: SLF001
 
 
 def _frame(table: pa.Table, zone: str) -> pd.DataFrame:
@@ -155,12 +155,7 @@ def _series(column: pa.ChunkedArray, zone: str) -> Any:
     kind = array.type
     if pa.types.is_nested(kind):
         series = _pandas(array)
-        return _create_converter_to_pandas(
-            spark_type(kind),
-            timezone=zone,
-            struct_in_pandas="dict",
-            error_on_duplicated_field_names=False,
-        )(series)
+        return as_pyspark_does(series, spark_type(kind), zone)
     if pa.types.is_timestamp(kind):
         return _local(array, zone).to_numpy(zero_copy_only=False).astype("datetime64[ns]")
     series = _pandas(array)

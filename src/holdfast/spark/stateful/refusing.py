@@ -113,7 +113,7 @@ _GONE: dict[Kind, type[Any]] = {"value": _GoneValue, "list": _GoneList, "map": _
 def early(variable: Variable) -> Any:
     """A variable that is declared and can't be used yet."""
     state: Any = object.__new__(_EARLY[variable.kind])
-    state._stateName = variable.name
+    state._stateName = variable.name  # noqa: SLF001 - the base class's constructor asks Spark
     return state
 
 

@@ -15,10 +15,14 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.spark.jvm.prepared import java_class, staged
-from holdfast.spark.plans.preaggregate import Grouped
+from holdfast.spark.jvm.columns import TIMES_IN_PLANS
+from holdfast.spark.jvm.gateway import java_class, jvm_of
+from holdfast.spark.jvm.grouping import Grouped
+from holdfast.spark.jvm.prepared import staged
+from holdfast.spark.jvm.probing import Capability, has
+from holdfast.spark.jvm.trees import execution_of
 
-__all__ = ["Repeated"]
+__all__ = ["REPEATED", "Repeated"]
 
 _STEPS = {
     "FilterExec",
@@ -30,6 +34,20 @@ _STEPS = {
     "WindowGroupLimitExec",
 }
 _PASSING = ("CURRENT_LIKE", "EXPRESSION_WITH_RANDOM_SEED", "PLAN_EXPRESSION")
+REPEATED = Capability(
+    "plans that are made once",
+    {
+        "org.apache.spark.sql.catalyst.trees.TreePattern": [f"{name}/0" for name in _PASSING],
+        "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan": ["containsPattern/1"],
+        "org.apache.spark.sql.execution.adaptive.LogicalQueryStage": ["new/2"],
+        "org.apache.spark.sql.execution.SparkPlan": ["id/0"],
+        **{
+            f"org.apache.spark.sql.execution.{step}": ["withNewChildInternal/1"]
+            for step in ("FilterExec", "ProjectExec")
+        },
+    },
+    slower="Spark plans every epoch anew",
+)
 
 
 class _Lifted(NamedTuple):
@@ -54,11 +72,13 @@ class Repeated:
         self, key: Hashable, session: SparkSession, scan: Any, make: Callable[[], DataFrame]
     ) -> DataFrame:
         """What ``make`` made of an earlier scan, made of this one."""
+        if not _can_repeat():
+            return make()
         known = self._lifted.get(key)
         if known is not None:
             return staged(session, known.logical, _on(known.chain, scan))
         frame = make()
-        execution = frame._jdf.queryExecution()
+        execution = execution_of(frame)
         chain = _chain(session, execution.sparkPlan(), scan, execution.analyzed())
         if chain is not None:
             # The optimised plan has the columns that the steps have: a renaming to the same name is gone.
@@ -69,6 +89,8 @@ class Repeated:
         self, key: Hashable, session: SparkSession, scan: Any, make: Callable[[], Grouped]
     ) -> Grouped:
         """The same for groups."""
+        if not _can_repeat():
+            return make()
         known = self._groups.get(key)
         if known is not None:
             return known.grouped._replace(plan=_on(known.chain, scan))
@@ -77,6 +99,11 @@ class Repeated:
         if chain is not None:
             self._groups[key] = _Groups(made, chain)
         return made
+
+
+def _can_repeat() -> bool:
+    # Where a time can't change in a plan, it stands in it as it was.
+    return has(REPEATED) and has(TIMES_IN_PLANS)
 
 
 def _on(chain: list[Any], scan: Any) -> Any:
@@ -93,8 +120,7 @@ def _on(chain: list[Any], scan: Any) -> Any:
 
 def _chain(session: SparkSession, plan: Any, scan: Any, analyzed: Any) -> list[Any] | None:
     """The steps of a plan above a scan; None if they may be others the next time."""
-    jvm: Any = session._jvm
-    patterns = java_class(jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    patterns = java_class(jvm_of(session), "org.apache.spark.sql.catalyst.trees.TreePattern")
     if any(analyzed.containsPattern(getattr(patterns, name)()) for name in _PASSING):
         return None
     chain: list[Any] = []

@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from pyspark import SparkContext
 
 from holdfast.placement.planner import Host
-from holdfast.spark.session import is_local
+from holdfast.spark.jvm.gateway import java_context
+from holdfast.spark.jvm.probing import Capability
 
-__all__ = ["LiveHosts", "is_cluster"]
+__all__ = ["HOSTS", "LiveHosts", "is_cluster", "is_local"]
+
+HOSTS = Capability(
+    "which executors live",
+    {
+        "org.apache.spark.SparkContext": [
+            *("getExecutorMemoryStatus/0", "statusStore/0", "taskScheduler/0"),
+        ],
+        "org.apache.spark.status.AppStatusStore": ["executorList/1"],
+        "org.apache.spark.status.api.v1.ExecutorSummary": [
+            *("hostPort/0", "id/0", "removeReason/0", "totalCores/0"),
+        ],
+        "org.apache.spark.scheduler.TaskSchedulerImpl": ["getRackForHost/1"],
+    },
+)
+
+
+def is_local(master: str) -> bool:
+    """Whether a master means that tasks run in the driver's own process.
+
+    >>> is_local("local[2]"), is_local("local-cluster[2,1,512]"), is_local("spark://nn:7077")
+    (True, False, False)
+    """
+    return master == "local" or master.startswith("local[")
 
 
 def is_cluster(context: SparkContext) -> bool:
@@ -22,7 +45,7 @@ class LiveHosts:
     """Asks Spark which executors it has; a few milliseconds per question."""
 
     def __init__(self, context: SparkContext) -> None:
-        self._spark: Any = context._jsc.sc()
+        self._spark = java_context(context)
         self._slots: dict[str, int] = {}
         self._racks: dict[str, str | None] = {}
         self._drivers: frozenset[str] = frozenset()

@@ -8,9 +8,22 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.spark.jvm.frames import empty
+from holdfast.spark.jvm.probing import Capability, has
+from holdfast.spark.jvm.trees import analyzed, each
 from holdfast.spark.types import spark_schema
 
-__all__ = ["plain_columns"]
+__all__ = ["RENAMING", "plain_columns"]
+
+RENAMING = Capability(
+    "choosing and renaming columns in tasks",
+    {
+        "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias": ["child/0"],
+        "org.apache.spark.sql.catalyst.plans.logical.LocalRelation": ["output/0"],
+        "org.apache.spark.sql.catalyst.expressions.Alias": ["child/0", "exprId/0"],
+    },
+    slower="results that are only renamed go through a stage of their own",
+)
 
 
 def plain_columns(
@@ -20,37 +33,30 @@ def plain_columns(
 
     The steps are taken on an empty DataFrame, and Spark says what they come to.
     """
-    jvm: Any = spark._jvm
-    declared = spark._jsparkSession.parseDataType(spark_schema(schema).json())
-    empty = spark._jsparkSession.createDataFrame(jvm.java.util.ArrayList(), declared)
-    frame = DataFrame(empty, spark)
+    if not has(RENAMING):
+        return None
+    frame = empty(spark, spark_schema(schema))
     for step in steps:
         frame = step(frame)
-    plan = frame._jdf.queryExecution().analyzed()
+    plan = analyzed(frame)
     known = _origins(plan)
     if known is None:
         return None
-    output = plan.output()
-    attributes = [output.apply(i) for i in range(output.size())]
-    return tuple((known[a.exprId().id()], a.name()) for a in attributes)
+    return tuple((known[a.exprId().id()], a.name()) for a in each(plan.output()))
 
 
 def _origins(plan: Any) -> dict[int, str] | None:
     """Which column of the leaf each column of a plan is, by Spark's ids."""
     name = plan.nodeName()
     if name == "LocalRelation":
-        output = plan.output()
-        found = [output.apply(i) for i in range(output.size())]
-        return {attribute.exprId().id(): attribute.name() for attribute in found}
+        return {attribute.exprId().id(): attribute.name() for attribute in each(plan.output())}
     if name not in ("Project", "SubqueryAlias"):
         return None
     below = _origins(plan.child())
     if below is None or name == "SubqueryAlias":
         return below
     chosen: dict[int, str] = {}
-    expressions = plan.projectList()
-    for index in range(expressions.size()):
-        made = expressions.apply(index)
+    for made in each(plan.projectList()):
         source = made.child() if made.nodeName() == "Alias" else made
         if source.nodeName() != "AttributeReference" or source.exprId().id() not in below:
             return None

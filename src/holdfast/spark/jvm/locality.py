@@ -16,7 +16,18 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-__all__ = ["SETTING", "waiting_for_hosts"]
+from holdfast.spark.jvm.gateway import java_context
+from holdfast.spark.jvm.probing import Capability
+
+__all__ = ["SETTING", "WAITING", "waiting_for_hosts"]
+
+WAITING = Capability(
+    "waiting for a task's host",
+    {
+        "org.apache.spark.SparkContext": ["conf/0"],
+        "org.apache.spark.SparkConf": ["contains/1", "get/1", "remove/1", "set/2"],
+    },
+)
 
 logger = logging.getLogger("holdfast.spark")
 
@@ -33,7 +44,7 @@ def waiting_for_hosts(context: SparkContext) -> Iterator[None]:
     """Tasks of stages that begin in here wait for their hosts, whosever they are."""
     application = str(context.applicationId)
     # Not the context's copy of it, and kept: a context that was stopped doesn't give it.
-    conf: Any = context._jsc.sc().conf()
+    conf = java_context(context).conf()
     with _lock:
         _waiting[application] = _waiting.get(application, 0) + 1
         if _waiting[application] == 1:

@@ -18,12 +18,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.types import StructType
 from pyspark.sql.window import WindowSpec
 
-from holdfast.errors import InternalError
-from holdfast.spark.jvm.prepared import frame_of, prepared, scala_object
-from holdfast.spark.jvm.trees import each, nodes
+from holdfast.spark.jvm.frames import frame_of, java_schema, schema_of
+from holdfast.spark.jvm.gateway import jvm_of, scala_object
+from holdfast.spark.jvm.prepared import activate, prepared
+from holdfast.spark.jvm.probing import Capability, OtherPlanError
+from holdfast.spark.jvm.trees import analyzed, each, nodes, planned
 from holdfast.types import quoted
 
 __all__ = [
+    "FIRST_ROWS",
+    "GROUPING",
     "Grouped",
     "Preaggregated",
     "first_of_partitions",
@@ -35,6 +39,30 @@ _LIMIT = "WindowGroupLimit"
 _SORT = "Sort"
 _RANK = "_holdfast_rank"
 _REQUIREMENT = "requiredChildDistributionExpressions"
+_AGGREGATES = "org.apache.spark.sql.execution.aggregate"
+_NEEDED = ["productElement/1", "productElementName/1", f"{_REQUIREMENT}/0"]
+GROUPING = Capability(
+    "grouping on the map side",
+    {
+        f"{_AGGREGATES}.HashAggregateExec": _NEEDED,
+        f"{_AGGREGATES}.ObjectHashAggregateExec": _NEEDED,
+        f"{_AGGREGATES}.SortAggregateExec": _NEEDED,
+    },
+    slower="all rows are sent, none grouped before",
+)
+FIRST_ROWS = Capability(
+    "the first rows of each map partition",
+    {
+        "org.apache.spark.sql.execution.window.WindowGroupLimitExec": [
+            "child/0",
+            "output/0",
+            "withNewChildInternal/1",
+        ],
+        "org.apache.spark.sql.execution.exchange.EnsureRequirements": ["apply/1", "ruleName/0"],
+        "org.apache.spark.sql.execution.SortExec": ["withNewChildInternal/1"],
+    },
+    slower="all rows are sent to where the first are chosen",
+)
 
 
 class Grouped(NamedTuple):
@@ -67,13 +95,12 @@ def group_partitions(
     which adaptive execution is off (otherwise exchanges of the user's own would run at once).
     """
     groups = batch.groupBy(*keys).agg(*aggregates)
-    jvm: Any = batch.sparkSession._jvm
-    none = scala_object(jvm, "scala.None")
-    plan = _without_requirement(groups._jdf.queryExecution().sparkPlan(), none)
+    session = batch.sparkSession
+    activate(session)
+    none = scala_object(jvm_of(session), "scala.None")
+    plan = _without_requirement(planned(groups), none)
     # Spark would promise for some columns that they hold no nulls; lifted ones promise nothing.
-    execution = groups._jdf.queryExecution()
-    columns = groups._jdf.sparkSession().parseDataType(schema.json())
-    return Grouped(plan, columns, execution.analyzed())
+    return Grouped(plan, java_schema(session, schema), analyzed(groups))
 
 
 def first_of_partitions(
@@ -91,14 +118,12 @@ def first_of_partitions(
     if by is not None:
         rows = rows.sortWithinPartitions(quoted(by))
     ranked = rows.withColumn(_RANK, F.rank().over(window)).filter(F.col(_RANK) <= n)
-    whole = ranked._jdf.queryExecution().sparkPlan()
-    schema = rows._jdf.schema()
+    whole, schema = planned(ranked), schema_of(rows)
     limits = [node for node in nodes(whole) if node.nodeName() == _LIMIT]
     is_sorted = by is None or (limits and limits[-1].children().head().nodeName() == _SORT)
     if not limits or not is_sorted or limits[-1].output().size() != schema.size():
-        raise InternalError(f"Spark's plan for the first {n} rows of a group has another form")
-    analyzed = ranked._jdf.queryExecution().analyzed()
-    return Grouped(limits[-1], schema, analyzed, settled=0 if by is None else 2)
+        raise OtherPlanError(f"Spark's plan for the first {n} rows of a group has another form")
+    return Grouped(limits[-1], schema, analyzed(ranked), settled=0 if by is None else 2)
 
 
 def preaggregated(session: SparkSession, grouped: Grouped) -> Preaggregated:
@@ -115,7 +140,7 @@ def _without_requirement(plan: Any, none: Any) -> Any:
     if not plan.nodeName().endswith("Aggregate"):
         return plan
     if plan.productElementName(0) != _REQUIREMENT:
-        raise InternalError(f"Spark's {plan.nodeName()} doesn't begin with {_REQUIREMENT}")
+        raise OtherPlanError(f"Spark's {plan.nodeName()} doesn't begin with {_REQUIREMENT}")
     rest = [plan.productElement(i) for i in range(1, plan.productArity())]
     return plan.copy(none, *rest)
 

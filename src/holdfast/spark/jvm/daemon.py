@@ -3,7 +3,7 @@
 A fresh worker spends three seconds of CPU importing (two of them on pandas, which Spark imports when
 a task puts out its first rows), just when a host has to take over from another.
 :func:`holdfast.configure` names this module as ``spark.python.daemon.module``; Spark runs it as
-``python -m holdfast.spark.daemon pyspark.worker``.
+``python -m holdfast.spark.jvm.daemon pyspark.worker``.
 """
 
 from __future__ import annotations

@@ -8,9 +8,22 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from holdfast.spark.jvm.trees import each, nodes
+from holdfast.spark.jvm.probing import Capability
+from holdfast.spark.jvm.trees import analyzed, each, kind, nodes
 
-__all__ = ["Followed", "follow"]
+__all__ = ["LINEAGE", "Followed", "follow"]
+
+LINEAGE = Capability(
+    "what steps do to columns",
+    {
+        "org.apache.spark.sql.catalyst.plans.logical.Generate": [
+            "generator/0",
+            "generatorOutput/0",
+        ],
+        "org.apache.spark.sql.catalyst.expressions.Alias": ["child/0"],
+        "org.apache.spark.sql.catalyst.expressions.AttributeSet": ["toSeq/0"],
+    },
+)
 
 _ONE_TO_ONE = ("Project", "Filter", "SubqueryAlias")
 _ROW_BY_ROW = ("Generate", "Join")
@@ -53,25 +66,25 @@ def follow(frame: DataFrame, steps: Sequence[Callable[[DataFrame], DataFrame]]) 
     after = frame
     for step in steps:
         after = step(after)
-    began = {_id(column): column.name() for column in each(_plan(frame).output())}
-    plan = _plan(after)
+    began = {_id(column): column.name() for column in each(analyzed(frame).output())}
+    plan = analyzed(after)
     above = _above(plan, set(began))
     aliases = {
         _id(column): column.child()
         for node in above
-        if _kind(node) == "Project"
+        if kind(node) == "Project"
         for column in each(node.projectList())
-        if _kind(column) == "Alias"
+        if kind(column) == "Alias"
     }
     aliases |= {
         _id(column): node.generator()
         for node in above
-        if _kind(node) == "Generate"
+        if kind(node) == "Generate"
         for column in each(node.generatorOutput())
     }
 
     def same(id: int) -> str | None:  # noqa: A002 - Spark's word for it
-        while id in aliases and _kind(aliases[id]) == "AttributeReference":
+        while id in aliases and kind(aliases[id]) == "AttributeReference":
             id = _id(aliases[id])  # noqa: A001
         return began.get(id)
 
@@ -95,16 +108,16 @@ def follow(frame: DataFrame, steps: Sequence[Callable[[DataFrame], DataFrame]]) 
     conditions = [
         condition
         for node in above
-        if _kind(node) in ("Filter", "Join")
+        if kind(node) in ("Filter", "Join")
         for condition in each(node.expressions())
     ]
     tested = {name for each_ in conditions for part in _references(each_) for name in behind(part)}
-    kinds = [_kind(node) for node in above if _kind(node) not in _ONE_TO_ONE]
+    kinds = [name for node in above if (name := kind(node)) not in _ONE_TO_ONE]
     return Followed(
         names,
         frozenset(tested),
-        tuple(kind for kind in kinds if kind in _ROW_BY_ROW),
-        tuple(kind for kind in kinds if kind not in _ROW_BY_ROW),
+        tuple(name for name in kinds if name in _ROW_BY_ROW),
+        tuple(name for name in kinds if name not in _ROW_BY_ROW),
         all(
             node.deterministic() and all(map(_is_alike, each(node.expressions()))) for node in above
         ),
@@ -113,14 +126,10 @@ def follow(frame: DataFrame, steps: Sequence[Callable[[DataFrame], DataFrame]]) 
     )
 
 
-def _plan(frame: DataFrame) -> Any:
-    return frame._jdf.queryExecution().analyzed()
-
-
 def _above(plan: Any, began: set[int]) -> list[Any]:
     """The nodes of the steps: those that have the results' columns from below."""
-    makes_them = _kind(plan) == "Project" and any(
-        _kind(column) == "Alias" and _id(column) in began for column in each(plan.projectList())
+    makes_them = kind(plan) == "Project" and any(
+        kind(column) == "Alias" and _id(column) in began for column in each(plan.projectList())
     )
     if makes_them:
         return []
@@ -133,11 +142,6 @@ def _has(plan: Any, began: set[int]) -> bool:
     return any(_id(column) in began for node in nodes(plan) for column in each(node.output()))
 
 
-def _kind(node: Any) -> str:
-    name: str = node.getClass().getSimpleName()
-    return name
-
-
 def _id(column: Any) -> int:
     number: int = column.exprId().id()
     return number
@@ -146,7 +150,7 @@ def _id(column: Any) -> int:
 def _is_alike(expression: Any) -> bool:
     # To Spark the current time is deterministic: it is the same all through an epoch.
     return bool(expression.deterministic()) and not any(
-        _kind(part) in _CLOCKS for part in nodes(expression)
+        kind(part) in _CLOCKS for part in nodes(expression)
     )
 
 
