@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tools.environment import NORMAL, Environment, with_spark
 from tools.system import ROOT, say
 
-__all__ = ["everything", "on_sparks"]
+__all__ = ["SPARKS", "SPARKS_FAST", "everything", "on_sparks"]
 
 # About half of all tests, by time.
 _APART = (
@@ -35,8 +35,31 @@ _APART_FAST = (
     "tests/sinks",
     "tests/test_docs.py",
 )
-# What has to do with Spark's versions is marked: all of it is here.
-_SPARKS = ("tests/spark",)
+# What Spark's versions may differ in: its internals, PySpark's own programs, and a little of everything.
+SPARKS = (
+    "tests/spark/jvm",
+    "tests/spark/test_every_operator.py",
+    "tests/spark/test_explain.py",
+    "tests/spark/test_flow_scans.py",
+    "tests/spark/test_flow_reading.py",
+    "tests/spark/test_placed.py",
+    "tests/spark/test_quiet.py",
+    "tests/spark/test_ticks.py",
+    "tests/spark/test_window_grouping.py",
+    "tests/spark/test_dropin_equals_spark.py",
+    "tests/spark/test_dropin_errors.py",
+    "tests/spark/test_dropin_forms.py",
+    "tests/spark/test_dropin_pipeline.py",
+    "tests/spark/test_dropin_time.py",
+    "tests/spark/test_dropin_values.py",
+)
+# Of that what continuous integration runs on every version.
+SPARKS_FAST = (
+    "tests/spark/jvm",
+    "tests/spark/test_every_operator.py",
+    "tests/spark/test_explain.py",
+    "tests/spark/test_dropin_pipeline.py",
+)
 
 
 class _Run(NamedTuple):
@@ -61,9 +84,9 @@ def everything(*, fast: bool) -> int:
 
 
 def on_sparks(versions: Sequence[str], chosen: Sequence[str], *, fast: bool) -> int:
-    """What is marked ``versions``, or the chosen tests, on each of these versions of Spark."""
-    which = "versions and not soak and not slow" if fast else "versions and not soak"
-    arguments = chosen or ["-m", which, "--durations=15", *_SPARKS]
+    """What versions may differ in, or the chosen tests, on each of these versions of Spark."""
+    some = ["-m", "not slow", *SPARKS_FAST] if fast else ["-m", "not soak", *SPARKS]
+    arguments = chosen or [*some, "--durations=15"]
     environments = [with_spark(version) for version in dict.fromkeys(versions)]
     return _side_by_side(
         [_Run(f"pytest on Spark {each.spark}", each, arguments) for each in environments]

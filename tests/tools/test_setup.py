@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tools import environment, java, run, system, uv
+from tools import environment, java, run, suite, system, uv
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,55 @@ def test_the_environment_is_made_again_when_the_lock_changes(
     assert environment.NORMAL.fingerprint() == before
     lock.write_text("a==2\n")
     assert environment.NORMAL.fingerprint() != before
+
+
+def test_another_spark_takes_the_place_of_the_locks(tmp_path: Path) -> None:
+    lock = "a==1 \\\n    --hash=x\npyspark==5 ; python < '3' \\\n    --hash=y\npyspark==6\nz==2\n"
+    made = environment.replaced(lock, "pyspark==4 \\\n    --hash=w\n")
+    assert made == "a==1 \\\n    --hash=x\nz==2\npyspark==4 \\\n    --hash=w\n"
+
+
+@pytest.mark.parametrize("version", environment.SPARKS)
+def test_every_tested_spark_is_pinned_with_its_hashes(version: str) -> None:
+    pins = environment.spark_pin(version).read_text()
+    assert f"pyspark=={version}." in pins
+    assert pins.count("==") <= pins.count("--hash=sha256:")
+
+
+def test_an_environment_with_another_spark_lies_beside_the_normal_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = environment.with_spark("4.1")
+    assert other.folder == environment.NORMAL.folder.with_name(".venv-spark-4.1")
+    assert other.fingerprint() != environment.NORMAL.fingerprint()
+    with pytest.raises(system.SetupError, match=r"tested: 4\.1, 4\.2, 4\.3"):
+        environment.with_spark("3.5")
+    monkeypatch.setitem(environment.SPARKS, "4.2", (9, 0))
+    with pytest.raises(system.SetupError, match=r"Spark 4\.2 needs Python 9\.0"):
+        environment.with_spark("4.2")
+
+
+def test_what_is_run_on_every_spark_is_there() -> None:
+    assert set(suite.SPARKS_FAST) <= set(suite.SPARKS)
+    assert [path for path in suite.SPARKS if not (system.ROOT / path).exists()] == []
+
+
+def test_what_is_asked_for_is_run_on_each_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str | None, list[str]]] = []
+
+    def run_them(runs: Any) -> int:
+        asked.extend((each.environment.spark, list(each.arguments)) for each in runs)
+        return 0
+
+    monkeypatch.setattr(suite, "_side_by_side", run_them)
+    assert (
+        run.main(["test", "--spark", "4.1", "--spark=4.2", "--fast", "tests/spark", "-k", "x"]) == 0
+    )
+    chosen = ["-m", "not slow", "tests/spark", "-k", "x"]
+    assert asked == [("4.1", chosen), ("4.2", chosen)]
+    asked.clear()
+    run.main(["test", "--spark", "4.1"])
+    assert set(suite.SPARKS) < set(asked[0][1])
 
 
 def test_an_unknown_command_shows_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ from holdfast.spark.jvm.probing import (
 from holdfast.spark.jvm.streams import TICKS
 from holdfast.testing import EpochSource
 
-pytestmark = [pytest.mark.spark, pytest.mark.versions]
+pytestmark = pytest.mark.spark
 
 SCHEMA = "k string, v long, unread string, ts timestamp"
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
