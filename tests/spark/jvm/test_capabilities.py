@@ -129,6 +129,11 @@ def test_names_are_their_own() -> None:
     assert not any(each.slower for each in ALWAYS)
 
 
+def test_every_capability_is_in_the_architecture() -> None:
+    text = (Path(__file__).parents[3] / "ARCHITECTURE.md").read_text()
+    assert [each.name for each in EVERY if f"| {each.name} |" not in text] == []
+
+
 def test_with_everything_on_nothing_is_slower(pipelines: Pipelines) -> None:
     query = pipelines.run()
     assert query.status.slower == ()
