@@ -239,13 +239,18 @@ def test_what_is_missing_is_named(spark: SparkSession) -> None:
             "org.apache.spark.NoSuch": ["new/0"],
             "org.apache.spark.SparkConf": ["new/0", "new/7"],
         },
-        python=("pyspark.nothing", "pyspark.sql:Nobody", "pyspark.sql:DataFrame"),
+        python=(
+            "pyspark.no.such",
+            "pyspark.nothing:x",
+            "pyspark.sql:Nobody",
+            "pyspark.sql:DataFrame",
+        ),
         versions="4.7",
     )
     missing = (
         "org.apache.spark.SparkContext.conf/3, org.apache.spark.SparkContext.noSuch/0, "
-        "org.apache.spark.NoSuch, org.apache.spark.SparkConf.new/7, pyspark.nothing, "
-        "pyspark.sql:Nobody"
+        "org.apache.spark.NoSuch, org.apache.spark.SparkConf.new/7, pyspark.no.such, "
+        "pyspark.nothing:x, pyspark.sql:Nobody"
     )
     assert wanted.probe(spark.sparkContext) == missing
     assert why_off(wanted) == f"Spark {spark.version} has no {missing}"

@@ -223,6 +223,8 @@ def switched_off(capability: Capability, why: str = "it was switched off") -> It
 
 def _python_has(word: str) -> bool:
     module, _, name = word.partition(":")
-    if not name:
-        return find_spec(module) is not None
-    return hasattr(import_module(module), name)
+    try:
+        found: object = import_module(module) if name else find_spec(module)
+    except ImportError:
+        return False
+    return hasattr(found, name) if name else found is not None
