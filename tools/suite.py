@@ -42,8 +42,6 @@ SPARKS = (
     "tests/spark/test_explain.py",
     "tests/spark/test_flow_scans.py",
     "tests/spark/test_flow_reading.py",
-    "tests/spark/test_placed.py",
-    "tests/spark/test_quiet.py",
     "tests/spark/test_ticks.py",
     "tests/spark/test_window_grouping.py",
     "tests/spark/test_dropin_equals_spark.py",
@@ -55,7 +53,8 @@ SPARKS = (
 )
 # Of that what continuous integration runs on every version.
 SPARKS_FAST = (
-    "tests/spark/jvm",
+    "tests/spark/jvm/test_capabilities.py",
+    "tests/spark/jvm/test_quiet.py",
     "tests/spark/test_every_operator.py",
     "tests/spark/test_explain.py",
     "tests/spark/test_dropin_pipeline.py",

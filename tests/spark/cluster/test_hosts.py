@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
-
 from holdfast.spark.cluster.hosts import is_cluster
+from pyspark.sql import SparkSession
 
 
 def test_a_local_session_is_no_cluster(spark: SparkSession) -> None:
