@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.spark.cluster.hosts import is_cluster
+from holdfast.spark.jvm.hosts import is_cluster
 from pyspark.sql import SparkSession
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from holdfast.spark.cluster.host_wait import SETTING, waiting_for_hosts
+from holdfast.spark.jvm.locality import SETTING, waiting_for_hosts
 from pyspark.sql import SparkSession
 
 
