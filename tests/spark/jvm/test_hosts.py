@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.spark.jvm.hosts import is_cluster
 from pyspark.sql import SparkSession
+
+from holdfast.spark.jvm.hosts import is_cluster
 
 
 def test_a_local_session_is_no_cluster(spark: SparkSession) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from holdfast.spark.jvm.locality import SETTING, waiting_for_hosts
 from pyspark.sql import SparkSession
+
+from holdfast.spark.jvm.locality import SETTING, waiting_for_hosts
 
 
 def test_the_wait_for_hosts_lasts_as_long_as_the_last_who_needs_it(spark: SparkSession) -> None:
