@@ -82,6 +82,8 @@ class NodeJob:
     clock: Clock
     make_spec: Callable[[int], TaskSpec]
     """The specification of its tasks, of which there are so many."""
+    wanted: frozenset[int] | None = None
+    """Which of its partitions are computed; None: all. The others may get no rows, and do nothing."""
     spec: TaskSpec | None = None
     """The engine sets it, when it knows how many there are."""
     source_rows: list[Callable[[], int]] = field(default_factory=list)
@@ -92,6 +94,12 @@ class NodeJob:
         """How many tasks it has."""
         assert self.spec is not None
         return self.spec.partitions
+
+    @property
+    def computed(self) -> frozenset[int]:
+        """The partitions that report."""
+        every = frozenset(range(self.partitions))
+        return every if self.wanted is None else every & self.wanted
 
 
 @dataclass(frozen=True, slots=True)

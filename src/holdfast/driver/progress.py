@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.checkpoint.entry import EpochRecord, PlacedPartition
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.driver.engine import NodeJob
+from holdfast.driver.compute import Computed
 from holdfast.tasks.task import TaskReport
 
 __all__ = ["EpochProgress", "progress_of"]
@@ -51,17 +51,12 @@ class EpochProgress:
 
 
 def progress_of(
-    ledger: Ledger,
-    record: EpochRecord,
-    rows: int,
-    parts: Mapping[str, NodeJob],
-    by_node: Mapping[str, list[TaskReport]],
-    seconds: Mapping[str, float],
+    ledger: Ledger, record: EpochRecord, computed: Computed, total_s: float
 ) -> EpochProgress:
-    """Add up what the tasks of an epoch reported; ``seconds`` are the driver's own."""
-    reports = [report for of_node in by_node.values() for report in of_node]
+    """Add up what the tasks of an epoch reported."""
+    reports, parts = computed.every, computed.parts.values()
     metrics: dict[str, float] = {}
-    spent = dict(seconds)
+    spent = {**computed.seconds, "total": total_s}
     for report in reports:
         for name, amount in report.metrics.items():
             metrics[name] = metrics.get(name, 0) + amount
@@ -69,12 +64,12 @@ def progress_of(
             spent[phase] = spent.get(phase, 0.0) + took
     return EpochProgress(
         epoch=record.epoch,
-        rows=rows,
+        rows=computed.rows,
         keys=sum(r.keys for r in reports),
         state_rows=ledger.state_rows,
         state_bytes=sum(s.size_bytes for part in ledger.version.tables.values() for s in part),
-        partitions=max((p.partitions for p in parts.values() if p.node.stateful), default=1),
-        preaggregated=any(part.shape.preaggregate for part in parts.values()),
+        partitions=max((p.partitions for p in parts if p.node.stateful), default=1),
+        preaggregated=any(part.shape.preaggregate for part in parts),
         spilled_bytes=sum(r.spilled_bytes for r in reports),
         fetched_bytes=sum(r.fetched_bytes for r in reports),
         seconds=spent,
@@ -82,7 +77,7 @@ def progress_of(
         late_rows=sum(r.late_rows for r in reports),
         metrics=metrics,
         placement=ledger.placement,
-        operators={id_: _summed(of_node) for id_, of_node in by_node.items()},
+        operators={id_: _summed(of_node) for id_, of_node in computed.reports.items()},
     )
 
 

@@ -54,7 +54,7 @@ def rows_in(parts: Iterable[tuple[NodeJob, list[TaskReport]]]) -> int:
 def complete(
     reports: list[TaskReport], parts: Iterable[NodeJob], job: str, epoch: int
 ) -> dict[str, list[TaskReport]]:
-    """Per node one report of each partition: a version is recorded only if all are there.
+    """Per node one report of each partition that was to be computed, or an error.
 
     Of a node that nobody reads the first report of a partition counts. A second one of a node that
     feeds others means that it was computed twice, and nobody knows which rows they have read.
@@ -70,7 +70,7 @@ def complete(
                     f"partition {report.partition} of {part.node.id!r} was computed twice"
                 )
             first.setdefault(report.partition, report)
-        missing = set(range(part.partitions)) - set(first)
+        missing = part.computed - set(first)
         if missing:
             raise InternalError(
                 f"epoch {epoch}: partitions {sorted(missing)} of {part.node.id!r} did not report"

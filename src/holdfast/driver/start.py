@@ -18,6 +18,7 @@ from holdfast.checkpoint.time import PipelineTime
 from holdfast.driver.background import BackgroundJobs
 from holdfast.driver.claiming import Own, Validated, claim, local_files, sink_context
 from holdfast.driver.cluster import ClusterSite
+from holdfast.driver.compute import EpochComputer
 from holdfast.driver.ending import InputEnd, before_end
 from holdfast.driver.engine import AnyGraph, AnyNode, Fleet, Platform
 from holdfast.driver.epoch import EpochLoop
@@ -145,19 +146,22 @@ class Start:
         _take_over(valid, coordinator, sinks)
         scratch = held.enter_context(_scratch_folder(self._platform.scratch_root))
         build_scratch(scratch, position)
-        loop = EpochLoop(
+        computer = EpochComputer(
             graph=graph,
             engine=engine,
-            ledger=ledger,
             storage=storage,
             claim=log.claim_number,
             site=site,
             stagers={sink_id: sink.stager() for sink_id, sink in sinks.items()},
+            memory_bytes=options.memory_bytes,
+        )
+        loop = EpochLoop(
+            computer=computer,
+            ledger=ledger,
             partitions=partitions,
             pacing={
                 node.id: _pacing(node, partitions, site) for node in graph.nodes if node.stateful
             },
-            memory_bytes=options.memory_bytes,
             time=PipelineTime(graph.watermarks, last),
         )
         return QueryParts(

@@ -90,6 +90,12 @@ class TaskSpec:
     """Per port, for each of its feeds, which of the pipeline's watermarks its rows move."""
     behind_ms: int = 0
     """How far the operator's time, which its clock has, is behind the pipeline's."""
+    wanted: frozenset[int] | None = None
+    """Which of its partitions are computed; None: all."""
+
+    def wants(self, partition: int) -> bool:
+        """Whether a partition is computed; the task of one that isn't does nothing and says nothing."""
+        return self.wanted is None or partition in self.wanted
 
 
 class TaskReport(msgspec.Struct, frozen=True):

@@ -24,7 +24,9 @@ class EmitPlan(Plan):
         del first, port
         return frame
 
-    def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
+    def partitioned(
+        self, frame: DataFrame, shape: Shape, wanted: frozenset[int] | None = None
+    ) -> DataFrame:
         """The rows where they are."""
-        del shape
+        del shape, wanted
         return frame

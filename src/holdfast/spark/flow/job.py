@@ -75,7 +75,8 @@ class EpochJob:
         node, plan = part.node, part.node.plan
         frame = self._lifted(part)
         if node.stateful:
-            frame, partitions = plan.partitioned(frame, part.shape), part.shape.partitions
+            partitions = part.shape.partitions
+            frame = plan.partitioned(frame, part.shape, part.wanted)
         else:
             frame, partitions = _planned(frame)
         hosts = self.hosts if node.stateful else ()
@@ -194,8 +195,13 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         here = replace(spec, host=task_host() or spec.host)
+        partition = task_partition(spec.operator.id)
+        if not spec.wants(partition):
+            for _ in batches:
+                pass
+            return
         try:
-            report = yield from run(here, task_partition(spec.operator.id), batches)
+            report = yield from run(here, partition, batches)
         except (ProcessingError, InputError) as error:
             # Such an error quotes the code that it comes from. Spark sends a text, in which that
             # code's own error would stand first, and be taken for the whole of it.

@@ -63,9 +63,13 @@ class Plan(ABC):
         del frame
         raise InternalError(f"rows for {self.operator.id!r} can't be grouped")
 
-    def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
-        """Every row where its key's partition is."""
+    def partitioned(
+        self, frame: DataFrame, shape: Shape, wanted: frozenset[int] | None = None
+    ) -> DataFrame:
+        """Every row where its key's partition is; only those of ``wanted`` partitions, if given."""
         if not shape.shuffle:
             return frame.coalesce(1)
         where = F.expr(partition_sql(HASH, shape.partitions))
+        if wanted is not None:
+            frame = frame.filter(where.isin(*sorted(wanted)))
         return frame.repartitionById(shape.partitions, where)

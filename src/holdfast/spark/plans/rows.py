@@ -113,16 +113,20 @@ class RowPlan(Plan):
             columns.append(own[field.name].alias(field.name) if field.name in own else nothing)
         return frame.select(*columns)
 
-    def partitioned(self, frame: DataFrame, shape: Shape) -> DataFrame:
+    def partitioned(
+        self, frame: DataFrame, shape: Shape, wanted: frozenset[int] | None = None
+    ) -> DataFrame:
         """Every row where its key's partition is; rows of a control stream everywhere."""
         if shape.shuffle and not self.keys:
             frame = frame.withColumn(HASH, _first_hash(shape.partitions))
         if not shape.shuffle or self.control is None:
-            return super().partitioned(frame, shape)
+            return super().partitioned(frame, shape, wanted)
         own = F.expr(partition_sql(HASH, shape.partitions))
         everywhere = F.sequence(F.lit(0), F.lit(shape.partitions - 1))
         where = F.explode(F.when(F.col(SOURCE) == 1, everywhere).otherwise(F.array(own)))
         placed = frame.withColumn(_PARTITION, where)
+        if wanted is not None:
+            placed = placed.filter(F.col(_PARTITION).isin(*sorted(wanted)))
         return placed.repartitionById(shape.partitions, F.col(_PARTITION)).drop(_PARTITION)
 
     def _columns(

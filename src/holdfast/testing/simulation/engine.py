@@ -181,6 +181,8 @@ class SimulatedEngine:
         work = emit_rows if isinstance(spec.operator, EmitOperator) else work_through
 
         def task(partition: int, here: Here) -> list[pa.RecordBatch]:
+            if not spec.wants(partition):
+                return []
             own = replace(
                 spec,
                 host=here.host,
