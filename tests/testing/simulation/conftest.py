@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import runtime
 from holdfast.testing.simulation import World, simulating
-from tests.testing.simulation.programs import Run
+from tests.testing.simulation.small_programs import Run
 
 _SEEDS = range(12)
 

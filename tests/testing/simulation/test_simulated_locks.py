@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from holdfast import runtime
-from tests.testing.simulation.programs import Run, elsewhere, error_of, kind_of, started
+from tests.testing.simulation.small_programs import Run, elsewhere, error_of, kind_of, started
 
 # Locks
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import runtime
 from holdfast.testing.simulation import SimulatedRuntime, Stuck, World, simulating
-from tests.testing.simulation.programs import elsewhere, error_of, started
+from tests.testing.simulation.small_programs import elsewhere, error_of, started
 
 
 def test_the_lock_of_a_file_is_free_when_its_process_is_killed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast import runtime
 from holdfast.errors import FencedError
-from tests.testing.simulation.programs import Run, error_of, kind_of, started
+from tests.testing.simulation.small_programs import Run, error_of, kind_of, started
 
 
 def test_threads_are_started_and_joined(run: Run) -> None:
