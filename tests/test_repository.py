@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -443,6 +444,13 @@ def test_folders_of_tests_are_those_of_what_they_test() -> None:
     apart = {Path("fixtures"), Path("lab")}
     unlike = [f for f in folders - apart if not any((place / f).is_dir() for place in tested)]
     assert not unlike
+
+
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    """Their folders are no packages: of two with one name, whoever imports one may get the other."""
+    paths = (ROOT / "tests").rglob("*.py")
+    names = Counter(path.name for path in paths if path.name != "conftest.py")
+    assert [name for name, times in names.items() if times > 1] == []
 
 
 def test_tests_that_are_named_somewhere_are_there() -> None:
