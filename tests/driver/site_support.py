@@ -22,7 +22,7 @@ class StandInFleet(Fleet):
         self.alive = frozenset(hosts)
 
     def executors(self) -> frozenset[str]:
-        return self.alive
+        return frozenset(f"{host}:1" for host in self.alive)
 
     def hosts(self, executors: frozenset[str] | None = None) -> tuple[Host, ...]:
         return tuple(Host(name, 2) for name in sorted(self.alive))
@@ -49,4 +49,8 @@ class Site(ClusterSite):
         self.fleet = StandInFleet(hosts)
         storage = SimpleNamespace(expect_faults=lambda _: None)
         super().__init__(self.fleet, cast(Any, storage), Path("/nowhere"), HostHealth())
-        self._present = self.fleet.alive
+        self.has_looked()
+
+    def has_looked(self) -> None:
+        """The disks of all who are alive are known from now on."""
+        self._present, self._seen = self.fleet.alive, self.fleet.executors()

@@ -116,7 +116,7 @@ def test_the_last_host_is_not_said_to_be_drained() -> None:
     # Who has none is drained at once, for what comes later.
     drained(site, version, "h2")
     site.fleet.alive = frozenset({"h1", "h2"})
-    site._present = site.fleet.alive
+    site.has_looked()
     site.health.undrain("h2")
     assert site.follow(version)
     drained(site, version, "h1")
