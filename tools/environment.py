@@ -150,7 +150,14 @@ def replaced(requirements: str, others: str) -> str:
 
 
 # Another Spark or Python would take the place of the pinned one.
-_MISLEADING = ("PYTHONHOME", "SPARK_HOME", "PYSPARK_DRIVER_PYTHON", "PYSPARK_SUBMIT_ARGS")
+_MISLEADING = (
+    "PYTHONHOME",
+    "SPARK_HOME",
+    "PYSPARK_DRIVER_PYTHON",
+    "PYSPARK_SUBMIT_ARGS",
+    # Set in many containers: every process would compile all of PySpark and pyarrow for itself.
+    "PYTHONDONTWRITEBYTECODE",
+)
 
 
 def lock(arguments: Sequence[str]) -> int:
