@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.placement.holdings import Holdings, by_urgency
 from holdfast.placement.planner import Copy
 from holdfast.state.hashing import FULL_RANGE, partition_range
-from holdfast.state.run import LocalForm, Run, Segment, StoredForm
+from holdfast.state.run import LocalForm, Run, Safety, Segment, StoredForm
 from holdfast.state.version import Change, Version
 
 STORED = StoredForm("runs/x.parquet", 80, "00", 1)
@@ -102,3 +102,15 @@ def test_runs_are_fetched_by_priority_then_the_newest_then_the_smallest() -> Non
     names = [run.name for run in by_urgency(runs, {"urgent": 1})]
     assert names == ["first", "small", "large", "old"]
     assert by_urgency(runs, {})[-1].name == "first"
+
+
+def test_how_safe_a_run_is_goes_by_who_lives() -> None:
+    fresh, saved = run("1-a", "h1", "h2", stored=False), run("1-b", "h1")
+    known = holdings(fresh, saved)
+    asked = [({"h1", "h2"}, Safety.LOCAL), ({"h2"}, Safety.LOCAL), ({"h3"}, Safety.LOST)]
+    assert [known.safety(fresh, alive) for alive, _ in asked] == [safety for _, safety in asked]
+    assert {known.safety(saved, alive) for alive, _ in asked} == {Safety.DURABLE}
+    # Two hosts have it: one may go. That was promised, or it is luck.
+    assert fresh.safety(2, survives=1) is Safety.PROTECTED
+    assert fresh.safety(1, survives=1) is Safety.LOCAL
+    assert list(version(fresh, saved).unsaved()) == ["1-a"]

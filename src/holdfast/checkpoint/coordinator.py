@@ -228,9 +228,8 @@ class Coordinator:
         began: float,
     ) -> Checkpoint:
         runs = version.runs()
-        unsaved = [name for name, run in runs.items() if run.stored is None]
-        if unsaved:  # invariant 2
-            raise InternalError(f"runs {unsaved} have no stored form after storing")
+        if unsaved := version.unsaved():  # invariant 2
+            raise InternalError(f"runs {[*unsaved]} have no stored form after storing")
         sizes = {run.stored.object: run.stored.size_bytes for run in runs.values() if run.stored}
         before = self.last.objects() if self.last is not None else set()
         new = set(sizes) - before

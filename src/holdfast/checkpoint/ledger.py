@@ -219,8 +219,7 @@ class Ledger:
             with self._lock:
                 snapshot = self.snapshot()
                 if snapshot is not None:
-                    runs = snapshot.version.runs().items()
-                    held.enter_context(self.busy(n for n, run in runs if run.stored is None))
+                    held.enter_context(self.busy(snapshot.version.unsaved()))
             yield snapshot
 
     def covered(self, entry: Checkpoint) -> None:
@@ -257,7 +256,7 @@ class Ledger:
     def ahead(self) -> Ahead:
         """How far processing is ahead of the log."""
         with self._lock:
-            unsaved = sum(r.size_bytes for r in self._version.runs().values() if r.stored is None)
+            unsaved = sum(run.size_bytes for run in self._version.unsaved().values())
             waiting = sum(o.size_bytes for outputs in self._staged.values() for o in outputs)
             oldest = self._epochs[0].processing_time_ms if self._epochs else None
             numbers = self._version.epoch - self._covered
@@ -313,10 +312,8 @@ class Ledger:
     @contextmanager
     def _epoch(self) -> Iterator[tuple[Version, frozenset[str]]]:
         with self._lock:
-            runs = self._version.runs()
-            self._epoch_reads = frozenset(runs)
-            free = {name for name, run in runs.items() if run.stored is None}
-            given = self._version, frozenset(free.difference(self._busy))
+            self._epoch_reads = frozenset(self._version.runs())
+            given = self._version, frozenset(self._version.unsaved()).difference(self._busy)
         try:
             yield given
         finally:

@@ -81,7 +81,7 @@ def _boundary(segments: Sequence[Segment], within: HashRange) -> int:
 
 
 def _is_fresh(segment: Segment) -> bool:
-    return segment.run.stored is None
+    return not segment.run.is_durable
 
 
 def plan_compaction(version: Version, partitions: int, *, one_host: bool = True) -> list[Piece]:

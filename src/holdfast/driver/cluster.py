@@ -191,7 +191,7 @@ class ClusterSite:
         not stored, one that has them all.
         """
         with self._lock:
-            unsaved = [run.name for run in runs if run.stored is None]
+            unsaved = [run.name for run in runs if not run.is_durable]
             candidates = self._holdings.holders(unsaved, self._present)
             home = self._home(within)
             if home in candidates:
@@ -483,9 +483,8 @@ class ClusterSite:
 
     def _wait_for_return(self, version: Version) -> None:
         """Give a host time to start its executor again, if it matters and the host may live."""
-        unsaved = [run.name for run in version.runs().values() if run.stored is None]
         assigned = set(self._plan.hosts.values()) if self._plan is not None else set()
-        holding = {host for name in unsaved for host in self._holdings.hosts(name)}
+        holding = {host for name in version.unsaved() for host in self._holdings.hosts(name)}
         needed = self._present & (assigned | holding)
         deadline = runtime.monotonic() + _RETURN_S
         while True:
@@ -503,7 +502,7 @@ class ClusterSite:
         wanted = {
             run.name: run.stored.object
             for run in version.runs().values()
-            if run.stored is not None and not self._holdings.hosts(run.name) & self._present
+            if run.stored and not self._holdings.hosts(run.name) & self._present
         }
         if not wanted:
             return {}

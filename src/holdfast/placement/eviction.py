@@ -21,7 +21,7 @@ def evictions(runs: Iterable[Run], limit_bytes: int) -> list[str]:
     for run in sorted(held, key=lambda run: (run.last_epoch, -run.size_bytes, run.name)):
         if excess <= 0:
             break
-        if run.stored is not None:
+        if run.is_durable:
             gone.append(run.name)
             excess -= run.size_bytes
     return gone

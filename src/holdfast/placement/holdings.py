@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from holdfast.placement.eviction import evictions
 from holdfast.placement.planner import Copy
 from holdfast.state.hashing import HashRange, partition_range
-from holdfast.state.run import Run
+from holdfast.state.run import Run, Safety
 from holdfast.state.version import Change, Version
 
 __all__ = ["Holdings", "by_urgency"]
@@ -73,9 +73,12 @@ class Holdings:
         return having
 
     def out_of_reach(self, version: Version, alive: Collection[str]) -> list[Run]:
-        """The runs of a version that are not stored and on no live host."""
-        unsaved = [run for run in version.runs().values() if run.stored is None]
-        return [run for run in unsaved if not self.hosts(run.name).intersection(alive)]
+        """The runs of a version that can't be had any more."""
+        return [r for r in version.runs().values() if self.safety(r, alive) is Safety.LOST]
+
+    def safety(self, run: Run, alive: Collection[str]) -> Safety:
+        """How safe a run is, if these hosts live."""
+        return run.safety(len(self.hosts(run.name).intersection(alive)))
 
     def needs(
         self,
@@ -91,7 +94,7 @@ class Holdings:
                     segment.size_bytes,
                     self.hosts(segment.run.name),
                     frozenset(replicas.get(segment.run.name, ())),
-                    segment.run.stored is not None,
+                    segment.run.is_durable,
                     _priority(table, priorities),
                 )
                 for table in version.tables
@@ -107,7 +110,7 @@ class Holdings:
         lacking: dict[str, dict[str, Run]] = {}
         for partition, host in wanted:
             for run in _runs_within(version, partition_range(partition, partitions)):
-                if run.stored is not None and host not in self.hosts(run.name):
+                if run.is_durable and host not in self.hosts(run.name):
                     lacking.setdefault(host, {})[run.name] = run
         return {host: list(runs.values()) for host, runs in lacking.items()}
 

@@ -7,11 +7,26 @@ cutting, rescaling and merging by range are all a matter of naming other segment
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import msgspec
 
 from holdfast.state.hashing import HashRange
 
-__all__ = ["LocalForm", "Run", "Segment", "StoredForm"]
+__all__ = ["LocalForm", "Run", "Safety", "Segment", "StoredForm"]
+
+
+class Safety(IntEnum):
+    """From where a run can be had should hosts be lost, the worst first."""
+
+    LOST = 0
+    """From nowhere."""
+    LOCAL = 1
+    """From disks that may all be lost at once."""
+    PROTECTED = 2
+    """From a disk that is left when as many hosts are lost as was promised to be survivable."""
+    DURABLE = 3
+    """From checkpoint storage, by any host: a log entry may name it."""
 
 
 class LocalForm(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,6 +67,24 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     def claim(self) -> int:
         """The number of the claim under which the run was written."""
         return int(self.name.partition("-")[0])
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether checkpoint storage has it, complete."""
+        return self.stored is not None
+
+    def safety(self, holders: int, survives: int = 0) -> Safety:
+        """How safe it is if so many live hosts have it, and the loss of so many was promised to be survivable.
+
+        >>> run = Run("1-a", "counts.groups", HashRange(0, 9), 3, 3, rows=1)
+        >>> run.safety(holders=1).name, run.safety(2, survives=1).name, run.safety(0).name
+        ('LOCAL', 'PROTECTED', 'LOST')
+        """
+        if self.is_durable:
+            return Safety.DURABLE
+        if not holders:
+            return Safety.LOST
+        return Safety.PROTECTED if 0 < survives < holders else Safety.LOCAL
 
     @property
     def size_bytes(self) -> int:

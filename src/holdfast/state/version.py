@@ -54,6 +54,10 @@ class Version:
         """Every run that this version names, by name."""
         return {s.run.name: s.run for segments in self.tables.values() for s in segments}
 
+    def unsaved(self) -> dict[str, Run]:
+        """Those of them that are not durable: what a checkpoint has to store."""
+        return {name: run for name, run in self.runs().items() if not run.is_durable}
+
     def can_apply(self, change: Change) -> bool:
         """Whether the inputs are still there, complete and neighbours, in the change's range."""
         return _fits(self.segments(change.table, change.range), change)

@@ -164,7 +164,7 @@ def _taken_over(run: Run, folder: Path, older: list[Path]) -> bool:
     """Whether there is a local form of the run, or else a copy of its stored form."""
     if _linked(run, folder, older, local_path, open_local):
         return True
-    return run.stored is not None and _linked(run, folder, older, copy_path, open_copy)
+    return run.is_durable and _linked(run, folder, older, copy_path, open_copy)
 
 
 def _linked(
