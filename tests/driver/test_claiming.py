@@ -130,7 +130,7 @@ def test_a_sink_of_frames_is_valid_though_there_is_no_engine_yet_to_make_them() 
     place = SimpleNamespace(schema=pa.schema([("n", pa.int64())]), key_names=())
     graph: Any = SimpleNamespace(sinks={"sink-0": place})
     options: Any = SimpleNamespace(name="p")
-    context = sink_context(options, "sink-0", 0, MemoryStorage("start-frames"), graph)
+    context = sink_context(options, "sink-0", None, MemoryStorage("start-frames"), graph)
     sinks.foreach_batch(lambda frame, epoch, maybe_repeated: None).validate(context)
     assert context.to_dataframe is not None
     with pytest.raises(InternalError, match="while its pipeline is being validated"):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.checkpoint.entry import StagedOutput
-from holdfast.errors import CorruptionError, InternalError
+from holdfast.errors import CorruptionError, FencedError, InternalError
 from holdfast.sinks import Sink, SinkContext, console, memory
 from holdfast.storage import Storage, open_storage
 
@@ -112,3 +112,21 @@ def test_a_task_holds_little_however_much_it_writes(sink: Sink) -> None:
 def test_a_sink_must_be_opened_first() -> None:
     with pytest.raises(InternalError, match="before it was opened"):
         console().stager()
+
+
+def test_a_driver_that_is_fenced_while_it_reads_delivers_no_more(
+    make_context: MakeContext, stage: Stage, storage: Storage
+) -> None:
+    """It looked before it began; what comes after the first delivery takes time."""
+    sink, looks = memory("fenced-meanwhile"), iter([None, FencedError("another has taken over")])
+
+    def look() -> None:
+        found = next(looks)
+        if found is not None:
+            raise found
+
+    sink.open(make_context(3, storage=storage, check_not_fenced=look))
+    outputs = [stage(sink, epoch, 0, ("kelp", epoch)) for epoch in (0, 1)]
+    with pytest.raises(FencedError, match="another has taken over"):
+        sink.commit(outputs, maybe_repeated=False)
+    assert [row["n"] for row in sink.rows()] == [0]

@@ -158,7 +158,7 @@ def _validate(
             continue_states(entry, operator)
         check_sinks(state, {i: sink.describe() for i, sink in sinks.items()})
     for sink_id, sink in sinks.items():
-        sink.validate(sink_context(options, sink_id, 0, storage, graph))
+        sink.validate(sink_context(options, sink_id, None, storage, graph))
     files = local_files(options, storage)
     if not platform.is_cluster:
         files.check()
@@ -222,21 +222,23 @@ def local_files(options: Options, storage: Storage) -> LocalFiles:
 def sink_context(
     options: Options,
     sink_id: str,
-    claim_number: int,
+    log: Log | None,
     storage: Storage,
     graph: AnyGraph,
     to_dataframe: Callable[[pa.Table], Any] | None = None,
 ) -> SinkContext:
     """What a sink is told; claim 0 while nothing may be changed, and there are no rows to hand over."""
     place = graph.sinks[sink_id]
+    fence = {} if log is None else {"check_not_fenced": log.check_not_fenced}
     return SinkContext(
         pipeline=options.name,
         sink=sink_id,
-        claim=claim_number,
+        claim=0 if log is None else log.claim_number,
         storage=storage,
         schema=place.schema,
         key_names=place.key_names,
         to_dataframe=to_dataframe or _no_rows_yet,
+        **fence,
     )
 
 

@@ -111,11 +111,7 @@ class Start:
         site = self._site(valid, log.claim_number, version, fleet)
         partitions = options.partitions or engine.parallelism
         for sink_id, sink in sinks.items():
-            sink.open(
-                sink_context(
-                    options, sink_id, log.claim_number, storage, graph, engine.to_dataframe
-                )
-            )
+            sink.open(sink_context(options, sink_id, log, storage, graph, engine.to_dataframe))
             held.callback(_close, sink)
         jobs = BackgroundJobs(
             engine=engine,

@@ -20,6 +20,10 @@ from holdfast.storage import Storage
 __all__ = ["Sink", "SinkContext", "StageWriter", "Stager"]
 
 
+def _nobody_else() -> None:
+    """Where nothing is claimed nobody is fenced."""
+
+
 @dataclass(frozen=True, slots=True)
 class SinkContext:
     """What a sink is told when its pipeline opens (on the driver).
@@ -40,6 +44,9 @@ class SinkContext:
     key_names: tuple[str, ...]
     to_dataframe: Callable[[pa.Table], Any] | None = None
     """Makes a Spark DataFrame, for sinks that hand one to user code."""
+    check_not_fenced: Callable[[], None] = _nobody_else
+    """Raises ``FencedError`` if another driver has taken the pipeline over: for a sink that can't tell
+    whether that one has published, right before it does what can't be undone (invariant 5)."""
 
 
 class StageWriter(ABC):

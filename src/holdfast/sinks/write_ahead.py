@@ -58,7 +58,8 @@ class WriteAheadSink(Sink):
         """Hand over an epoch's rows, in the order of their partitions.
 
         Called again for the same epoch if it raised, or if nobody knows whether it was called;
-        ``maybe_repeated`` then says so.
+        ``maybe_repeated`` then says so. A driver that is paused in the very moment before the call, until
+        another has taken over and delivered, can't know: only the system itself can refuse that.
         """
 
     @property
@@ -94,6 +95,9 @@ class WriteAheadSink(Sink):
                 continue
             repeated = maybe_repeated or epoch <= self._begun
             table = pa.concat_tables([read_staged(storage, output) for output in parts])
+            # Reading may have taken long, as may have the epochs before: another driver may have taken
+            # over and delivered this one, and here it would be said to be new.
+            self.context.check_not_fenced()
             failpoint("sink.write_ahead.before_deliver")
             self._begun = epoch
             self.deliver(epoch, table, maybe_repeated=repeated)
