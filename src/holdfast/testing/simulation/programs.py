@@ -10,6 +10,7 @@ from holdfast.testing.simulation.joining import JoinProgram
 from holdfast.testing.simulation.processing import ProcessProgram
 from holdfast.testing.simulation.program import Program
 from holdfast.testing.simulation.remembering import DerivedProgram, LoopProgram, TopProgram
+from holdfast.testing.simulation.steering import SteeredProgram
 from holdfast.testing.simulation.windowing import SessionProgram, SlidingProgram, WindowProgram
 
 __all__ = ["PROGRAMS"]
@@ -29,6 +30,7 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
         JoinProgram,
         TopProgram,
         LoopProgram,
+        SteeredProgram,
     )
 }
 """Each call makes a program for one run."""
