@@ -14,7 +14,7 @@ from holdfast.sinks.base import SinkContext
 from holdfast.sinks.write_ahead import WriteAheadSink
 from holdfast.state.text import python_rows
 
-__all__ = ["MemorySink", "memory", "memory_table"]
+__all__ = ["MemorySink", "forget", "memory", "memory_table"]
 
 
 def memory(name: str) -> MemorySink:
@@ -49,6 +49,12 @@ def memory_table(name: str) -> pa.Table:
         f"there is no memory sink named {name!r} in this process",
         hint=f"start a pipeline that writes to it first; known names: {known}",
     )
+
+
+def forget(name: str) -> None:
+    """Keep nothing under a name any more."""
+    with _lock:
+        _kept.pop(name, None)
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ class Inputs:
     """The sources of a world, each in pieces with numbers."""
 
     def __init__(self, program: Program, seed: str) -> None:
-        self._program = program
+        self.program = program
         self._seed = seed
         self._made: dict[tuple[int, int], pa.Table] = {}
         self.count = program.sources
@@ -35,7 +35,7 @@ class Inputs:
         key = (source, number)
         if key not in self._made:
             rng = Random(f"{self._seed}/rows/{source}/{number}")  # noqa: S311
-            self._made[key] = self._program.rows(source, number, rng)
+            self._made[key] = self.program.rows(source, number, rng)
         return self._made[key]
 
     def pieces(self, source: int, first: int, end: int) -> list[pa.Table]:

@@ -30,7 +30,8 @@ from holdfast.testing.simulation.errors import WorldError
 from holdfast.testing.simulation.inputs import Inputs
 from holdfast.testing.simulation.machines import Machines
 from holdfast.testing.simulation.mishaps import Mishaps
-from holdfast.testing.simulation.outside import Outside, SimulatedSink
+from holdfast.testing.simulation.outlets import Outlets
+from holdfast.testing.simulation.outside import Outside
 from holdfast.testing.simulation.platform import SimulatedPlatform
 from holdfast.testing.simulation.program import Outcome
 from holdfast.testing.simulation.programs import PROGRAMS
@@ -100,6 +101,9 @@ class Simulation:
         self.history = History(self.store, WorldError)
         self.inputs = Inputs(PROGRAMS[self.course.program](), str(self.seed))
         self.outside = Outside(self.mishaps)
+        self.outlets = Outlets(
+            world, self.outside, self.folder / "out", sorted(self.inputs.program.sinks)
+        )
         self.expected: dict[str, dict[int, list[tuple[object, ...]]]] = {}
         """What epochs that were gone back behind have published."""
         self._hosts = names
@@ -116,6 +120,7 @@ class Simulation:
                 self._calm_down()
                 self._check_end()
         finally:
+            self.outlets.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     # ---- the course
@@ -130,6 +135,7 @@ class Simulation:
             self.store.client(),
             world.random("machines"),
         )
+        self.outlets.open()
         for name in self._hosts if course.is_cluster else ():
             self.machines.add(name)
         for number in range(course.pieces):
@@ -148,12 +154,9 @@ class Simulation:
         process = world.process("driver")
         host = Path(self.folder / f"disks/driver-{draw.randint(1, 2)}")
         (host / "tmp").mkdir(parents=True, exist_ok=True)
-        sinks = {
-            name: SimulatedSink(self.outside, name) for name in PROGRAMS[course.program]().sinks
-        }
         platform = SimulatedPlatform(
             make=PROGRAMS[course.program],
-            sinks=dict(sinks),
+            sinks=self.outlets.sinks(process),
             storage=self.store.client(),
             inputs=self.inputs,
             machines=self.machines,
@@ -364,6 +367,8 @@ class Simulation:
         storage = self.store.client()
         self.history.advance()
         self.history.verify(storage)
+        self.outlets.read()
+        self.outside.check()
         last = self.history.last
         assert isinstance(last, Checkpoint)
         program = PROGRAMS[self.course.program]()
