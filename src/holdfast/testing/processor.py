@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from holdfast.arguments import once_called
 from holdfast.checkpoint.entry import END_MS
@@ -22,7 +20,7 @@ from holdfast.operators.event_time import LATE, EventTime
 from holdfast.operators.input_rows import CONTROL, INITIAL, SOURCE, TAG
 from holdfast.operators.process.broadcast import BroadcastState
 from holdfast.operators.process.cells import Cells
-from holdfast.operators.process.convert import MISFITS, fitting, to_python
+from holdfast.operators.process.convert import fitting
 from holdfast.operators.process.entry import entry_name
 from holdfast.operators.process.keyed import KeyedProcess, KeyedProgram, from_ms, to_ms
 from holdfast.operators.process.operator import ProcessOperator
@@ -31,7 +29,15 @@ from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.keys import sort_rows
 from holdfast.state.schema import HASH
-from holdfast.state.text import python_values, text_array
+from holdfast.testing.given import (
+    check_columns,
+    check_event_time,
+    column_of,
+    dicts_of,
+    hashes_of,
+    names_of,
+    table_of,
+)
 from holdfast.testing.memory_state import MemoryState
 from holdfast.types import parse_schema, type_words
 
@@ -88,10 +94,10 @@ class ProcessorTester:
         epoch, before its rows.
         """
         self._schema = parse_schema(columns)
-        self._keys = _names("keys", keys)
-        _check_columns("rows", self._keys, self._schema)
+        self._keys = names_of("keys", keys)
+        check_columns("rows", self._keys, self._schema)
         if event_time is not None:
-            _check_event_time(event_time, self._schema)
+            check_event_time(event_time, self._schema)
         lateness_ms = parse_ms(allowed_lateness, "allowed_lateness")
         self._first = _Initial.of(process, initial_columns, initial_keys, initial, self._typed_keys)
         self._control = None if control_columns is None else parse_schema(control_columns)
@@ -246,7 +252,7 @@ class ProcessorTester:
             raise InputError("input has ended", hint="give all rows and times before end()")
 
     def _received(self, rows: list[Any]) -> pa.Table:
-        return _table(rows, self._schema, "row")
+        return table_of(rows, self._schema, "row")
 
     def _run(self, rows: pa.Table, control: list[Any]) -> list[dict[str, Any]]:
         self.epoch += 1
@@ -274,10 +280,10 @@ class ProcessorTester:
             self._put_aside(name, side)
         for name, amount in update.metrics.items():
             self.metrics[name] = self.metrics.get(name, 0) + amount
-        return _dicts(update.output)
+        return dicts_of(update.output)
 
     def _put_aside(self, name: str, rows: pa.Table) -> None:
-        self._sides.setdefault(name, []).extend(_dicts(rows))
+        self._sides.setdefault(name, []).extend(dicts_of(rows))
 
     def _input(self, rows: pa.Table) -> pa.Table:
         return self._arriving(
@@ -294,7 +300,7 @@ class ProcessorTester:
         """Rows as they reach the operator; columns of other sources are null."""
         count = keys.num_rows
         columns = {
-            HASH: pa.array(_hashes(keys)),
+            HASH: pa.array(hashes_of(keys)),
             TAG: pa.array(np.arange(count)),
             SOURCE: pa.array(np.full(count, source, np.int8)),
             **dict(zip(self._keys, keys.columns, strict=True)),
@@ -309,7 +315,7 @@ class ProcessorTester:
     def _control_rows(self, control: list[Any]) -> pa.Table:
         if self._control is None:
             raise InputError("there is no control stream", hint="give the tester control_columns=…")
-        rows = _table(control, self._control, "control row")
+        rows = table_of(control, self._control, "control row")
         named = rows.rename_columns([CONTROL + name for name in rows.column_names])
         return named.append_column(TAG, pa.array(np.arange(rows.num_rows)))
 
@@ -319,7 +325,7 @@ class ProcessorTester:
         if len(key) != len(names):
             raise InputError(f"a key has {len(names)} parts ({', '.join(names)}), not {len(key)}")
         arrays = [
-            _column(f"key {name!r}", [value], kind)
+            column_of(f"key {name!r}", [value], kind)
             for (name, kind), value in zip(self._typed_keys, key, strict=True)
         ]
         keys = pa.Table.from_arrays(arrays, names=names)
@@ -327,7 +333,7 @@ class ProcessorTester:
         program = self._operator.program
         ttls = {state.name: state.ttl for state in program.states}
         cells = Cells(self._operator.process_tables, ttls, self._state, clock)
-        cells.begin(_hashes(keys), keys)
+        cells.begin(hashes_of(keys), keys)
         return cells
 
 
@@ -362,8 +368,8 @@ class _Initial:
                 hint="set the state that a test begins with by tester.set_state(key, name=value)",
             )
         schema = parse_schema(columns)
-        names = [name for name, _ in wanted] if keys is None else _names("initial_keys", keys)
-        _check_columns("rows of the initial state", names, schema)
+        names = [name for name, _ in wanted] if keys is None else names_of("initial_keys", keys)
+        check_columns("rows of the initial state", names, schema)
         kinds = [schema.field(name).type for name in names]
         if kinds != [kind for _, kind in wanted]:
             raise InputError(
@@ -371,35 +377,7 @@ class _Initial:
                 + ", ".join(type_words(kind) for _, kind in wanted),
                 hint="group both by columns of the same types, in the same order",
             )
-        return cls(schema, names, _table(given, schema, "row of the initial state"))
-
-
-def _names(option: str, given: str | Sequence[str]) -> list[str]:
-    names = [given] if isinstance(given, str) else list(given)
-    if not names:
-        raise InputError(
-            f"a process needs keys, and {option}={given!r} names no column",
-            hint="name one; for one state over all rows name one that is the same in all of them",
-        )
-    return names
-
-
-def _check_columns(what: str, keys: Sequence[str], schema: pa.Schema) -> None:
-    missing = [name for name in keys if name not in schema.names]
-    if missing:
-        raise InputError(
-            f"the {what} have no column {missing[0]!r}",
-            hint=f"choose keys from: {', '.join(schema.names)}",
-        )
-
-
-def _check_event_time(name: str, schema: pa.Schema) -> None:
-    times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
-    if name not in times:
-        raise InputError(
-            f"the rows have no timestamp column {name!r}, which event_time names",
-            hint=f"choose one of: {', '.join(times)}" if times else "declare one in columns",
-        )
+        return cls(schema, names, table_of(given, schema, "row of the initial state"))
 
 
 def _fitted(name: str, kind: pa.DataType, value: Any) -> Any:
@@ -448,52 +426,3 @@ def _forward(what: str, before: int | None, when: datetime | int) -> int:
     if before is not None and ms < before:
         raise InputError(f"{what} can't go back from {from_ms(before)} to {from_ms(ms)}")
     return ms
-
-
-def _table(rows: Sequence[Any], schema: pa.Schema, what: str) -> pa.Table:
-    dicts: list[Mapping[str, Any]] = []
-    for row in rows:
-        if not isinstance(row, Mapping) and len(row) != len(schema):
-            raise InputError(
-                f"a {what} has {len(row)} values, and {len(schema)} columns are declared: {row!r}"
-            )
-        given = row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True))
-        unknown = set(given) - set(schema.names)
-        if unknown:
-            raise InputError(f"a {what} has columns {sorted(unknown)}, which are not declared")
-        dicts.append(given)
-    columns = [
-        _column(f"column {f.name!r}", [d.get(f.name) for d in dicts], f.type) for f in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _column(what: str, values: list[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        return text_array(values, kind)
-    except MISFITS as error:
-        raise InputError(
-            f"{what} is declared as {type_words(kind)}, and was given something else: {error}",
-            hint="give values of the declared type",
-        ) from error
-
-
-def _hashes(keys: pa.Table) -> Any:
-    """Hashes that spread keys; Spark's own are not needed where nothing is kept."""
-    digests = [
-        xxhash.xxh3_64_intdigest(_encoded(row))
-        for row in zip(*(python_values(column) for column in keys.columns), strict=True)
-    ]
-    return np.array(digests, np.uint64)
-
-
-def _encoded(row: tuple[Any, ...]) -> bytes:
-    try:
-        return msgspec.msgpack.encode(row, enc_hook=str)
-    except UnicodeEncodeError:  # text that is no UTF-8
-        return repr(row).encode()
-
-
-def _dicts(table: pa.Table) -> list[dict[str, Any]]:
-    columns = [to_python(column) for column in table.columns]
-    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
