@@ -15,7 +15,7 @@ from holdfast.operators.description import Description, digest
 from holdfast.sinks.base import Sink
 from holdfast.spark.flow.branch import Branch, LoopStart, Output, Source, WatermarkSpec
 from holdfast.spark.flow.emit import EmitPlan
-from holdfast.spark.jvm.plain import plain_columns
+from holdfast.spark.jvm.renaming import renamed_columns
 from holdfast.spark.jvm.trees import plan_words
 from holdfast.spark.plans.base import Plan
 from holdfast.spark.plans.rows import columns_of
@@ -243,7 +243,7 @@ class _Builder:
         # Also refuses two columns of one name.
         columns_of(stream.df)
         schema = self.nodes[self.ids[id(origin.of)]].schema(origin.name)
-        return plain_columns(stream.df.sparkSession, schema, branch.steps)
+        return renamed_columns(stream.df.sparkSession, schema, branch.steps)
 
     def _sink(
         self, place: str, sink: Sink, node: PlannedNode, output: str, columns: Columns | None = None

@@ -18,10 +18,10 @@ from holdfast.spark.jvm.lineage import LINEAGE
 from holdfast.spark.jvm.locality import WAITING
 from holdfast.spark.jvm.partitions import PARTITIONS, SOURCES_APART
 from holdfast.spark.jvm.placed import PLACING
-from holdfast.spark.jvm.plain import RENAMING
 from holdfast.spark.jvm.prepared import PREPARED
 from holdfast.spark.jvm.probing import Capability, why_off
 from holdfast.spark.jvm.quiet import QUIET
+from holdfast.spark.jvm.renaming import RENAMING
 from holdfast.spark.jvm.repeated import REPEATED
 from holdfast.spark.jvm.scans import SCANS
 from holdfast.spark.jvm.sqlparser import SQL

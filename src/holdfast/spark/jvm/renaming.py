@@ -13,7 +13,7 @@ from holdfast.spark.jvm.probing import Capability, has
 from holdfast.spark.jvm.trees import analyzed, each
 from holdfast.spark.types import spark_schema
 
-__all__ = ["RENAMING", "plain_columns"]
+__all__ = ["RENAMING", "renamed_columns"]
 
 RENAMING = Capability(
     "choosing and renaming columns in tasks",
@@ -26,7 +26,7 @@ RENAMING = Capability(
 )
 
 
-def plain_columns(
+def renamed_columns(
     spark: SparkSession, schema: pa.Schema, steps: Sequence[Callable[[DataFrame], DataFrame]]
 ) -> tuple[tuple[str, str], ...] | None:
     """For each column behind the steps the one it was before, and its name; None if they do more.
