@@ -31,10 +31,10 @@ from holdfast.spark.flow.reading import readings
 from holdfast.spark.flow.scans import Scans
 from holdfast.spark.flow.slices import as_one, keep_empty
 from holdfast.spark.jvm.frames import without_rows
+from holdfast.spark.jvm.kept_plans import KeptPlans
 from holdfast.spark.jvm.partitions import batch_partitions
 from holdfast.spark.jvm.placed import Placer, answers, task_host
 from holdfast.spark.jvm.quiet import marked_epoch, marked_start
-from holdfast.spark.jvm.repeated import Repeated
 from holdfast.spark.jvm.streams import has_read_all, source_numbers
 from holdfast.spark.reports import Reports
 from holdfast.spark.session import (
@@ -118,7 +118,7 @@ class SparkEngine:
             # The source of ticks knows no end; unwrapped, it would make one epoch of all input.
             spark.conf.set("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true")
         self._scans = Scans(spark, reading)
-        self._repeated = Repeated()
+        self._kept_plans = KeptPlans()
         self._reports = Reports(spark.sparkContext)
         self._settings: Mapping[str, str] = {}
         self._largest_batch: int | None = None
@@ -172,7 +172,7 @@ class SparkEngine:
             job = EpochJob(
                 self._graph,
                 self._scans.rows(batch, ticks=self.ticks is not None),
-                self._repeated,
+                self._kept_plans,
                 parts,
                 batch.sparkSession,
                 Placer(batch.sparkSession.sparkContext),

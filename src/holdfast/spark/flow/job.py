@@ -25,10 +25,10 @@ from holdfast.spark.flow.graph import FlowGraph, PlannedNode, SteppedFeed
 from holdfast.spark.flow.scans import SourceRows
 from holdfast.spark.jvm.frames import ArrowFunction, frame_like, map_in_arrow
 from holdfast.spark.jvm.grouping import Grouped, preaggregated
+from holdfast.spark.jvm.kept_plans import KeptPlans
 from holdfast.spark.jvm.placed import Placer, task_host, task_partition
 from holdfast.spark.jvm.prepared import rdd_of
 from holdfast.spark.jvm.probing import attempt
-from holdfast.spark.jvm.repeated import Repeated
 from holdfast.spark.types import spark_schema
 from holdfast.tasks.emitting import emit_rows
 from holdfast.tasks.loop import read_loop
@@ -49,7 +49,7 @@ class EpochJob:
 
     graph: FlowGraph
     sources: Sequence[SourceRows]
-    repeated: Repeated
+    kept_plans: KeptPlans
     parts: Mapping[str, NodeJob]
     session: SparkSession
     placer: Placer
@@ -126,7 +126,7 @@ class EpochJob:
         def groups() -> Grouped:
             if scan is None:
                 return grouped()
-            return self.repeated.grouped(key, self.session, scan, grouped)
+            return self.kept_plans.grouped(key, self.session, scan, grouped)
 
         if part.shape.preaggregate:
             groups_here = groups() if plan.must_preaggregate else attempt(plan.grouping, groups)
@@ -135,7 +135,7 @@ class EpochJob:
                 part.source_rows.append(made.source_rows)
                 return made.frame
             part.shape = replace(part.shape, preaggregate=False)
-        return lifted() if scan is None else self.repeated.lifted(key, self.session, scan, lifted)
+        return lifted() if scan is None else self.kept_plans.lifted(key, self.session, scan, lifted)
 
     def _frame(self, feed: SteppedFeed) -> DataFrame:
         if feed.source is not None:

@@ -14,6 +14,7 @@ from holdfast.spark.jvm.frames import ARROW, FRAMES
 from holdfast.spark.jvm.grouping import FIRST_ROWS, GROUPING
 from holdfast.spark.jvm.hosts import HOSTS
 from holdfast.spark.jvm.jobs import JOBS
+from holdfast.spark.jvm.kept_plans import KEPT_PLANS
 from holdfast.spark.jvm.lineage import LINEAGE
 from holdfast.spark.jvm.locality import WAITING
 from holdfast.spark.jvm.partitions import PARTITIONS, SOURCES_APART
@@ -22,7 +23,6 @@ from holdfast.spark.jvm.prepared import PREPARED
 from holdfast.spark.jvm.probing import Capability, why_off
 from holdfast.spark.jvm.quiet import QUIET
 from holdfast.spark.jvm.renaming import RENAMING
-from holdfast.spark.jvm.repeated import REPEATED
 from holdfast.spark.jvm.scans import SCANS
 from holdfast.spark.jvm.sqlparser import SQL
 from holdfast.spark.jvm.streams import STREAMS, TICKS
@@ -35,7 +35,7 @@ ALWAYS = (TREES, LINEAGE, FRAMES, PREPARED, PARTITIONS, PLACING, COLUMNS, CONVER
 ON_CLUSTERS = (HOSTS, WAITING)
 """What a pipeline needs whose tasks run elsewhere."""
 OPTIONAL = (
-    *(SCANS, REPEATED, TIMES_IN_PLANS, PRUNING, GROUPING, FIRST_ROWS, SOURCES_APART, RENAMING),
+    *(SCANS, KEPT_PLANS, TIMES_IN_PLANS, PRUNING, GROUPING, FIRST_ROWS, SOURCES_APART, RENAMING),
     *(ARROW, QUIET),
 )
 """What makes epochs faster, or errors shorter."""

@@ -22,7 +22,7 @@ from holdfast.spark.jvm.prepared import staged
 from holdfast.spark.jvm.probing import Capability, has
 from holdfast.spark.jvm.trees import execution_of
 
-__all__ = ["REPEATED", "Repeated"]
+__all__ = ["KEPT_PLANS", "KeptPlans"]
 
 _STEPS = {
     "FilterExec",
@@ -34,7 +34,7 @@ _STEPS = {
     "WindowGroupLimitExec",
 }
 _PASSING = ("CURRENT_LIKE", "EXPRESSION_WITH_RANDOM_SEED", "PLAN_EXPRESSION")
-REPEATED = Capability(
+KEPT_PLANS = Capability(
     "plans that are made once",
     {
         "org.apache.spark.sql.catalyst.trees.TreePattern": [f"{name}/0" for name in _PASSING],
@@ -50,29 +50,29 @@ REPEATED = Capability(
 )
 
 
-class _Lifted(NamedTuple):
+class _KeptLift(NamedTuple):
     logical: Any
     chain: list[Any]
     """The steps above the scan, from the top."""
 
 
-class _Groups(NamedTuple):
+class _KeptGroups(NamedTuple):
     grouped: Grouped
     chain: list[Any]
 
 
-class Repeated:
+class KeptPlans:
     """The plans of one query."""
 
     def __init__(self) -> None:
-        self._lifted: dict[Hashable, _Lifted] = {}
-        self._groups: dict[Hashable, _Groups] = {}
+        self._lifted: dict[Hashable, _KeptLift] = {}
+        self._groups: dict[Hashable, _KeptGroups] = {}
 
     def lifted(
         self, key: Hashable, session: SparkSession, scan: Any, make: Callable[[], DataFrame]
     ) -> DataFrame:
         """What ``make`` made of an earlier scan, made of this one."""
-        if not _can_repeat():
+        if not _can_keep():
             return make()
         known = self._lifted.get(key)
         if known is not None:
@@ -82,14 +82,14 @@ class Repeated:
         chain = _chain(session, execution.sparkPlan(), scan, execution.analyzed())
         if chain is not None:
             # The optimised plan has the columns that the steps have: a renaming to the same name is gone.
-            self._lifted[key] = _Lifted(execution.optimizedPlan(), chain)
+            self._lifted[key] = _KeptLift(execution.optimizedPlan(), chain)
         return frame
 
     def grouped(
         self, key: Hashable, session: SparkSession, scan: Any, make: Callable[[], Grouped]
     ) -> Grouped:
         """The same for groups."""
-        if not _can_repeat():
+        if not _can_keep():
             return make()
         known = self._groups.get(key)
         if known is not None:
@@ -97,13 +97,13 @@ class Repeated:
         made = make()
         chain = _chain(session, made.plan, scan, made.analyzed)
         if chain is not None:
-            self._groups[key] = _Groups(made, chain)
+            self._groups[key] = _KeptGroups(made, chain)
         return made
 
 
-def _can_repeat() -> bool:
+def _can_keep() -> bool:
     # Where a time can't change in a plan, it stands in it as it was.
-    return has(REPEATED) and has(TIMES_IN_PLANS)
+    return has(KEPT_PLANS) and has(TIMES_IN_PLANS)
 
 
 def _on(chain: list[Any], scan: Any) -> Any:
