@@ -108,7 +108,7 @@ class EpochComputer:
     def compute(self, given: Given) -> Computed:
         """Have the tasks of an epoch run, once; complete, or an error.
 
-        ``JobFailedError`` and ``HostGoneError`` if they could not, ``RepeatedError`` if another
+        ``JobFailedError`` and ``HostGoneError`` if they could not, ``ComputedTwiceError`` if another
         attempt is needed. Whoever calls this counts as writing (``Ledger.writing``) until what was
         computed is recorded or given up.
         """

@@ -17,7 +17,7 @@ from holdfast.driver.compute import Computed, EpochComputer, Given
 from holdfast.driver.engine import AnyGraph, AnyNode, Batch, HostGoneError, JobFailedError
 from holdfast.driver.pacing import Pacing, Shape
 from holdfast.driver.progress import EpochProgress, progress_of
-from holdfast.driver.reports import RepeatedError, fetched, received
+from holdfast.driver.reports import ComputedTwiceError, fetched, received
 from holdfast.errors import InternalError
 from holdfast.failpoints import failpoint
 from holdfast.state.version import Version
@@ -61,7 +61,7 @@ class EpochLoop:
             attempt += 1
             try:
                 return self._attempt(batch, record, position)
-            except RepeatedError as error:
+            except ComputedTwiceError as error:
                 repeats += 1
                 if repeats == _MOST_REPEATS:
                     raise InternalError(f"epoch {record.epoch}: {error}, {repeats} times") from None

@@ -13,7 +13,7 @@ from holdfast.state.hashing import partition_range
 from holdfast.tasks.task import TaskReport
 
 __all__ = [
-    "RepeatedError",
+    "ComputedTwiceError",
     "check_loops",
     "complete",
     "fetched",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-class RepeatedError(Exception):
+class ComputedTwiceError(Exception):
     """Readers of a stage may have seen rows of two attempts at it."""
 
 
@@ -66,7 +66,7 @@ def complete(
             if report.job != job or report.operator != part.node.operator.id:
                 continue
             if report.partition in first and part.node.feeds:
-                raise RepeatedError(
+                raise ComputedTwiceError(
                     f"partition {report.partition} of {part.node.id!r} was computed twice"
                 )
             first.setdefault(report.partition, report)
