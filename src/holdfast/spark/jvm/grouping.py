@@ -74,7 +74,7 @@ class Grouped(NamedTuple):
     """The logical plan that it was made of."""
     without: tuple[str, ...] = ()
     """Columns that only group and sort."""
-    settled: int = 0
+    unshuffled_steps: int = 0
     """How many of the topmost steps have rows in the order they need, though Spark can't see that."""
 
 
@@ -123,12 +123,12 @@ def first_of_partitions(
     is_sorted = by is None or (limits and limits[-1].children().head().nodeName() == _SORT)
     if not limits or not is_sorted or limits[-1].output().size() != schema.size():
         raise OtherPlanError(f"Spark's plan for the first {n} rows of a group has another form")
-    return Grouped(limits[-1], schema, analyzed(ranked), settled=0 if by is None else 2)
+    return Grouped(limits[-1], schema, analyzed(ranked), unshuffled_steps=0 if by is None else 2)
 
 
 def preaggregated(session: SparkSession, grouped: Grouped) -> Preaggregated:
     """The groups as rows."""
-    plan = prepared(session, grouped.plan, settled=grouped.settled)
+    plan = prepared(session, grouped.plan, unshuffled_steps=grouped.unshuffled_steps)
     frame = frame_of(session, plan.execute(), grouped.schema).drop(*grouped.without)
     # Asked more than once, and each time some calls to the JVM.
     return Preaggregated(frame, cache(lambda: _rows_into(plan)))

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from holdfast.spark.jvm.columns import TIMES_IN_PLANS
 from holdfast.spark.jvm.gateway import java_class, jvm_of
 from holdfast.spark.jvm.grouping import Grouped
-from holdfast.spark.jvm.prepared import staged
+from holdfast.spark.jvm.prepared import frame_of_plan
 from holdfast.spark.jvm.probing import Capability, has
 from holdfast.spark.jvm.trees import execution_of
 
@@ -76,7 +76,7 @@ class KeptPlans:
             return make()
         known = self._lifted.get(key)
         if known is not None:
-            return staged(session, known.logical, _on(known.chain, scan))
+            return frame_of_plan(session, known.logical, _on(known.chain, scan))
         frame = make()
         execution = execution_of(frame)
         chain = _chain(session, execution.sparkPlan(), scan, execution.analyzed())

@@ -10,7 +10,7 @@ from holdfast.spark.jvm.gateway import java_class, java_session, jvm_of, scala_o
 from holdfast.spark.jvm.probing import Capability
 from holdfast.spark.jvm.trees import each, planned
 
-__all__ = ["PREPARED", "activate", "prepared", "rdd_of", "staged"]
+__all__ = ["PREPARED", "activate", "frame_of_plan", "prepared", "rdd_of"]
 
 PREPARED = Capability(
     "physical plans made ready and run as they are",
@@ -37,10 +37,10 @@ def activate(session: SparkSession) -> None:
     spark.setActiveSession(java_session(session))
 
 
-def prepared(session: SparkSession, plan: Any, *, settled: int = 0) -> Any:
+def prepared(session: SparkSession, plan: Any, *, unshuffled_steps: int = 0) -> Any:
     """A physical plan made ready to run.
 
-    So many of its topmost steps, ``settled``, get their rows as they come, not shuffled or sorted as they
+    So many of its topmost steps, ``unshuffled_steps``, get their rows as they come, not shuffled or sorted as they
     ask for.
 
     Spark itself would prepare a copy. What the steps of a copy count isn't seen by others who hold
@@ -51,10 +51,10 @@ def prepared(session: SparkSession, plan: Any, *, settled: int = 0) -> Any:
     preparing = scala_object(jvm, "org.apache.spark.sql.execution.QueryExecution")
     none = scala_object(jvm, "scala.None")
     rules = preparing.preparations(own, none, False)
-    if not settled:
+    if not unshuffled_steps:
         return preparing.prepareForExecution(rules, plan)
     for rule in each(rules):
-        below = settled if rule.ruleName() == _SORTING else 0
+        below = unshuffled_steps if rule.ruleName() == _SORTING else 0
         plan = _applied(rule, plan, below)
     return plan
 
@@ -71,7 +71,7 @@ def rdd_of(frame: DataFrame) -> Any:
     return prepared(frame.sparkSession, planned(frame)).execute()
 
 
-def staged(session: SparkSession, logical: Any, physical: Any) -> DataFrame:
+def frame_of_plan(session: SparkSession, logical: Any, physical: Any) -> DataFrame:
     """A frame that is computed by a physical plan whose columns are those of a logical one."""
     jvm, own = jvm_of(session), java_session(session)
     stage = java_class(jvm, "org.apache.spark.sql.execution.adaptive.LogicalQueryStage")

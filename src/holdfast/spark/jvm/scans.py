@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.spark.jvm.frames import without_rows
 from holdfast.spark.jvm.gateway import java_class, jvm_of, scala_object, sequence
-from holdfast.spark.jvm.prepared import staged
+from holdfast.spark.jvm.prepared import frame_of_plan
 from holdfast.spark.jvm.probing import Capability, has
 from holdfast.spark.jvm.streams import last_plan
 from holdfast.spark.jvm.trees import analyzed, each, kind
@@ -74,7 +74,7 @@ class ScanColumns:
 
     def frame(self, session: SparkSession, scan: Any) -> DataFrame:
         """The rows of such a plan."""
-        return staged(session, self._leaf, scan)
+        return frame_of_plan(session, self._leaf, scan)
 
     def _alias(self, value: Any, name: str, id_: Any) -> Any:
         nil = scala_object(self._jvm, "scala.collection.immutable.Nil")
