@@ -14,7 +14,7 @@ from holdfast.driver.ahead import wait_while_ahead
 from holdfast.driver.ending import LastEpochs, await_input
 from holdfast.driver.engine import Batch, Stream, StreamError
 from holdfast.driver.failures import STOP_FIRST, unexpected
-from holdfast.driver.following import FirstEpoch, Following
+from holdfast.driver.host_follower import FirstEpoch, HostFollower
 from holdfast.driver.parts import QueryParts
 from holdfast.driver.progress import EpochProgress
 from holdfast.driver.recovery import Recovery
@@ -137,7 +137,7 @@ class Running:
             raise
         targets = [self._take_checkpoints, self._watch_fence, self._wait_for_end]
         if self.parts.cluster is not None:
-            targets.append(Following(self).follow)
+            targets.append(HostFollower(self).follow)
         self._threads = [
             self.parts.engine.thread(target, f"holdfast-{self.name}") for target in targets
         ]

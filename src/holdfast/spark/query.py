@@ -10,7 +10,7 @@ from holdfast import runtime
 from holdfast.checkpoint.ledger import Ahead
 from holdfast.choices import QueryState
 from holdfast.driver.engine import Stream, StreamError
-from holdfast.driver.following import FOLLOW_S
+from holdfast.driver.host_follower import FOLLOW_S
 from holdfast.driver.parts import QueryParts
 from holdfast.driver.progress import EpochProgress
 from holdfast.driver.recovery import Recovery

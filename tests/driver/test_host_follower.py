@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.driver.engine import Stream
-from holdfast.driver.following import Following
+from holdfast.driver.host_follower import HostFollower
 from holdfast.errors import HoldfastError
 from holdfast.state.version import Version
 from tests.driver.running_support import LONG_S, Pipeline
@@ -46,7 +46,7 @@ def test_stop_ends_while_state_is_handed_over() -> None:
 def test_hosts_are_followed_while_a_handover_waits_for_the_epoch_in_hand() -> None:
     pipeline = Pipeline(every_epoch=False)
     with pipeline.running.epoch_lock:
-        Following(pipeline.running)._hand_over(cast(Any, pipeline.cluster))
+        HostFollower(pipeline.running)._hand_over(cast(Any, pipeline.cluster))
     assert not pipeline.cluster.switched
     assert not pipeline.running.epoch_lock.locked()
 
@@ -57,7 +57,7 @@ def test_hosts_are_not_tidied_before_those_who_wrote_at_the_last_look_have_ended
     tidied: list[set[str]] = []
     pipeline.running.ledger = ledger
     cluster = cast(Any, SimpleNamespace(tidy=tidied.append))
-    following = Following(pipeline.running)
+    following = HostFollower(pipeline.running)
     with ledger.writing():
         for _ in range(3):
             following._tidy(cluster)
@@ -162,7 +162,7 @@ def test_jobs_by_which_spark_looks_for_input_between_epochs_are_left_alone() -> 
     cancelled = pipeline.engine.cancelled
     running.stream = pipeline.stream
     pipeline.cluster.follow = lambda version: True  # type: ignore[method-assign]
-    following = Following(running)
+    following = HostFollower(running)
     following._look(cast(Any, pipeline.cluster))
     assert not cancelled
     with running.epoch_lock:

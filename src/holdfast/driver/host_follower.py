@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.driver.cluster import ClusterSite
     from holdfast.driver.running import Running
 
-__all__ = ["FOLLOW_S", "FirstEpoch", "Following"]
+__all__ = ["FOLLOW_S", "FirstEpoch", "HostFollower"]
 
 logger = logging.getLogger("holdfast.query")
 
@@ -34,10 +34,10 @@ class FirstEpoch:
     >>> lock = runtime.lock()
     >>> first = FirstEpoch(lock)
     >>> with lock:
-    ...     first.has_the_network, first.is_settled
+    ...     first.has_the_network, first.nobody_waits
     (True, False)
     >>> first.done()
-    >>> first.has_the_network, first.is_settled
+    >>> first.has_the_network, first.nobody_waits
     (False, False)
     """
 
@@ -67,14 +67,14 @@ class FirstEpoch:
         )
 
     @property
-    def is_settled(self) -> bool:
+    def nobody_waits(self) -> bool:
         """Whether nobody waits for it any more, or for its checkpoint."""
         if self._done is None:
             return not self._epoch_lock.locked()
         return runtime.monotonic() > self._done + _SETTLING_S
 
 
-class Following:
+class HostFollower:
     """What the thread of a running pipeline does that follows its hosts."""
 
     def __init__(self, running: Running) -> None:
@@ -158,7 +158,7 @@ class Following:
             running.recoveries.append(Recovery("partitions have moved", version.epoch, noticed))
             running.recoveries[-1].step("open")
         if not cluster.wants_runs.is_set():
-            return running.first.is_settled and cluster.decode_some(version)
+            return running.first.nobody_waits and cluster.decode_some(version)
         if cluster.reads_remotely and running.first.has_the_network:
             return False
         if cluster.fetch_missing(version):
