@@ -18,7 +18,7 @@ from holdfast.spark.flow.scans import Scans, SourceRows
 from holdfast.spark.jvm.frames import frame_of
 from holdfast.spark.jvm.prepared import prepared
 from holdfast.spark.plans.lift import AggregatePlan
-from holdfast.spark.plans.times import Changing
+from holdfast.spark.plans.times import TimeBound
 from holdfast.testing import EpochSource
 from tests.spark.flow.test_flow import seen, start
 from tests.spark.support import step_on
@@ -263,7 +263,7 @@ def test_plans_that_are_used_again_go_by_the_time_of_their_epoch(
 
 
 def test_a_changing_number_is_that_of_its_epoch(spark: SparkSession) -> None:
-    number = Changing(lambda clock: clock.processing_time_ms)
+    number = TimeBound(lambda clock: clock.processing_time_ms)
     frame = spark.range(3).select((F.col("id") + number.column(F.col("id"))).alias("x"))
     plan = frame._jdf.queryExecution().sparkPlan()
     found = []

@@ -20,7 +20,7 @@ from holdfast.spark.jvm.grouping import Grouped, group_partitions
 from holdfast.spark.plans.base import Plan
 from holdfast.spark.plans.buffers import clean, grouped, lifted, must_group
 from holdfast.spark.plans.resolve import Resolved, Resolver
-from holdfast.spark.plans.times import Changing
+from holdfast.spark.plans.times import TimeBound
 from holdfast.spark.types import spark_schema
 from holdfast.state.schema import HASH
 
@@ -43,7 +43,7 @@ class AggregatePlan(Plan):
     """Which rows count; None for all."""
     pane: Column | None = None
     """What rows of a key are grouped by besides; a bigint that isn't sent."""
-    bound: Changing | None = None
+    bound: TimeBound | None = None
     """What the pane depends on in each epoch."""
 
     @property

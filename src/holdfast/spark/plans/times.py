@@ -13,7 +13,7 @@ from holdfast.spark.jvm.columns import Changeable, as_of_utc
 from holdfast.spark.said import SaidStream
 from holdfast.types import quoted
 
-__all__ = ["Changing", "event_micros"]
+__all__ = ["TimeBound", "event_micros"]
 
 
 def event_micros(source: SaidStream) -> Column | None:
@@ -29,7 +29,7 @@ def event_micros(source: SaidStream) -> Column | None:
     return micros - F.lit(1) if mark.is_end else micros
 
 
-class Changing:
+class TimeBound:
     """A number in Spark's expressions that each epoch sets anew, of its times."""
 
     def __init__(self, of: Callable[[Clock], int]) -> None:

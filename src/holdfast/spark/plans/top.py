@@ -15,7 +15,7 @@ from holdfast.operators.top import TopOperator
 from holdfast.spark.jvm.grouping import FIRST_ROWS, Grouped, first_of_partitions
 from holdfast.spark.plans.process import event_times
 from holdfast.spark.plans.rows import RowPlan, columns_of, resolve_keys
-from holdfast.spark.plans.times import Changing, event_micros
+from holdfast.spark.plans.times import TimeBound, event_micros
 from holdfast.spark.said import SaidTop
 from holdfast.state.schema import HASH
 from holdfast.types import quoted
@@ -99,14 +99,14 @@ class TopPlan(RowPlan):
         return F.coalesce(age, F.lit(_OLDEST))
 
     @cached_property
-    def _bound(self) -> Changing:
+    def _bound(self) -> TimeBound:
         """Up to when a row may be late, in µs."""
 
         def bound(clock: Clock) -> int:
             late = clock.late_ms
             return _NEVER if late is None else (late - self.top.lateness_ms + 1) * 1000
 
-        return Changing(bound)
+        return TimeBound(bound)
 
 
 def plan_top(id: str, stream: SaidTop) -> TopPlan:  # noqa: A002 - the operator's word for it

@@ -27,7 +27,7 @@ from holdfast.operators.window_function.operator import WindowFunctionOperator
 from holdfast.spark.cluster.shipping import send_along
 from holdfast.spark.plans.lift import AggregatePlan, Lifted, hash_and_keys, resolve_aggregates
 from holdfast.spark.plans.rows import RowPlan, columns_of, resolve_keys
-from holdfast.spark.plans.times import Changing, event_micros
+from holdfast.spark.plans.times import TimeBound, event_micros
 from holdfast.spark.said import SaidStream, SaidWindows
 from holdfast.spark.types import arrow_type
 from holdfast.types import parse_schema
@@ -56,7 +56,7 @@ def plan_window(
     group_pane = bound = None
     if isinstance(operator, SessionOperator):
         of_row, of_group = [time.alias(PANE), *of_row], [F.min(time).alias(PANE), *of_group]
-        bound = Changing(lambda clock: operator.late_us(clock) or 0)
+        bound = TimeBound(lambda clock: operator.late_us(clock) or 0)
         group_pane = _session_pane(time, operator.gap_ms, bound)
     else:
         keys = (*keys, pane.alias(PANE))
@@ -145,7 +145,7 @@ def _pane(micros: Column, window: WindowSpec) -> Column:
     return F.lit(0).cast("long")
 
 
-def _session_pane(micros: Column, gap_ms: int, bound: Changing) -> Column:
+def _session_pane(micros: Column, gap_ms: int, bound: TimeBound) -> Column:
     """Rows of a key in one pane are in one session, and all of them or none are late."""
     since = micros - bound.column(micros) - F.lit(1)
     return since - F.pmod(since, F.lit(gap_ms * 1000))
