@@ -74,7 +74,7 @@ def _used(graph: FlowGraph, number: int, source: DataFrame) -> tuple[str, ...]:
                 frame = blank
                 for step in feed.steps:
                     frame = step(frame)
-                used |= comes_of(node.plan.looked_at(frame, port), _LEAF)
+                used |= comes_of(node.plan.needed_columns(frame, port), _LEAF)
     names = source.columns
     # Rows without columns can't be counted by everyone.
     return tuple(name for name in names if name in used) or (names[0],)

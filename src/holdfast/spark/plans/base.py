@@ -50,7 +50,7 @@ class Plan(ABC):
     def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
         """The columns of the operator's input, for rows of a port; ``first``: no epoch was before."""
 
-    def looked_at(self, frame: DataFrame, port: int) -> DataFrame:
+    def needed_columns(self, frame: DataFrame, port: int) -> DataFrame:
         """A frame that needs all columns that the operator does, for rows of a port."""
         return self.lift(frame, first=False, port=port)
 

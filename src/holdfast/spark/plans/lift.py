@@ -74,8 +74,8 @@ class AggregatePlan(Plan):
             raise ValueError(f"{self.operator.id!r} needs pre-aggregation")
         return self._counting(frame).select(*self.keys, *self.row_buffers)
 
-    def looked_at(self, frame: DataFrame, port: int) -> DataFrame:
-        """See :meth:`Plan.looked_at`."""
+    def needed_columns(self, frame: DataFrame, port: int) -> DataFrame:
+        """See :meth:`Plan.needed_columns`."""
         del port
         return self._counting(frame).groupBy(*self.keys).agg(*self.group_buffers)
 
