@@ -61,7 +61,7 @@ def test_what_is_on_disk_is_mapped_and_nothing_is_fetched(
     stored: tuple[Run, LocalStorage, Path],
 ) -> None:
     run, _, folder = stored
-    opener = RunOpener(folder, MemoryStorage("empty"), touching=1)
+    opener = RunOpener(folder, MemoryStorage("empty"), wanted_keys=1)
     assert isinstance(opener.open(run), LocalRun)
     assert (opener.fetched_bytes, opener.local_bytes) == (0, run.size_bytes)
 
@@ -70,7 +70,7 @@ def test_few_keys_are_read_on_demand(
     stored: tuple[Run, LocalStorage, Path], rows: pa.Table, tmp_path: Path
 ) -> None:
     run, storage, _ = stored
-    opener = RunOpener(tmp_path, storage, touching=2)
+    opener = RunOpener(tmp_path, storage, wanted_keys=2)
     opened = opener.open(run)
     assert isinstance(opened, StoredRun)
     before = opener.fetched_bytes
@@ -87,7 +87,7 @@ def test_many_keys_are_worth_a_fetch_and_the_next_worker_finds_the_file(
     stored: tuple[Run, LocalStorage, Path], rows: pa.Table, tmp_path: Path
 ) -> None:
     run, storage, _ = stored
-    opener = RunOpener(tmp_path, storage, touching=1000)
+    opener = RunOpener(tmp_path, storage, wanted_keys=1000)
     opener.open(run)
     assert opener.fetched == [run.name]
     opener.keep_only(())
@@ -106,7 +106,7 @@ def test_a_copy_has_the_stored_bytes_and_is_read_without_storage(
     assert opener.fetched == [run.name]
     assert copy_path(tmp_path, run.name).read_bytes() == storage.get(run.stored.object)
     opener.keep_only(())
-    empty = RunOpener(tmp_path, MemoryStorage("empty"), touching=1)
+    empty = RunOpener(tmp_path, MemoryStorage("empty"), wanted_keys=1)
     found = empty.open(run)
     assert pa.Table.from_batches(found.blocks_at(range(len(found.blocks)))).equals(rows)
     assert (empty.fetched, empty.fetched_bytes, empty.local_bytes) == ([], 0, run.size_bytes)
@@ -154,7 +154,7 @@ def test_a_copy_that_went_bad_is_replaced(
     data = bytearray(path.read_bytes())
     data[{"block": len(data) // 3, "length": 0, "footer": -9}[damage]] ^= 1
     path.write_bytes(data[:-1] if damage == "length" else data)
-    opener = RunOpener(tmp_path, storage, touching=1000)
+    opener = RunOpener(tmp_path, storage, wanted_keys=1000)
     opened = opener.open(run)
     if damage == "block":
         # Nobody looks at all of it when it is opened.
@@ -209,7 +209,7 @@ def test_a_run_that_was_read_on_demand_is_mapped_once_it_is_here(
     stored: tuple[Run, LocalStorage, Path], tmp_path: Path
 ) -> None:
     run, storage, _ = stored
-    opener = RunOpener(tmp_path, storage, touching=1)
+    opener = RunOpener(tmp_path, storage, wanted_keys=1)
     assert isinstance(opener.open(run), StoredRun)
     RunOpener(tmp_path, storage).fetch(run)
     assert isinstance(opener.open(run), LocalRun)
@@ -219,7 +219,7 @@ def test_the_map_of_a_file_that_another_worker_deleted_is_let_go(
     stored: tuple[Run, LocalStorage, Path], tmp_path: Path
 ) -> None:
     run, storage, _ = stored
-    opener = RunOpener(tmp_path, storage, touching=1)
+    opener = RunOpener(tmp_path, storage, wanted_keys=1)
     opener.fetch(run)
     local_path(tmp_path, run.name).unlink()
     assert isinstance(opener.open(run), StoredRun)
@@ -237,7 +237,7 @@ def test_a_file_that_another_worker_deletes_while_it_is_opened_is_as_good_as_non
         return open_local(run, path, verify=verify)
 
     monkeypatch.setattr(opener_module, "open_local", deleted_first)
-    assert isinstance(RunOpener(tmp_path, storage, touching=1).open(run), StoredRun)
+    assert isinstance(RunOpener(tmp_path, storage, wanted_keys=1).open(run), StoredRun)
 
 
 @pytest.mark.parametrize("form", ["local", "copy", "on demand"])
@@ -246,7 +246,7 @@ def test_a_reused_worker_lets_go_of_what_an_earlier_claim_had_open(
 ) -> None:
     run, storage, _ = stored
     earlier, later = tmp_path / "3", tmp_path / "8"
-    opener = RunOpener(earlier, storage, touching=1)
+    opener = RunOpener(earlier, storage, wanted_keys=1)
     opened = {"local": opener.fetch, "copy": opener.copy, "on demand": opener.open}[form](run)
     held = weakref.ref(opened)
     del opened, opener

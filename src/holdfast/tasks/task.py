@@ -200,7 +200,7 @@ class _Task:
         ingest.read(batches)
         self._lap("receive")
         if spec.on_demand:
-            self.opener.touching = ingest.rows if spec.keep_fetched else 0
+            self.opener.wanted_keys = ingest.rows if spec.keep_fetched else 0
         totals = _Totals(late_rows=ingest.late_rows)
         state = EpochState(
             operator.tables, spec.segments, self.range, self.opener, self.table_clock

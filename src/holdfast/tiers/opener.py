@@ -125,7 +125,7 @@ class RunOpener:
         *,
         verify: bool = False,
         own_claim: int | None = None,
-        touching: int | None = None,
+        wanted_keys: int | None = None,
         within: HashRange = FULL_RANGE,
     ) -> None:
         self.folder = folder
@@ -134,7 +134,7 @@ class RunOpener:
         """Check whole local files before they are trusted: those of an earlier driver."""
         self.own_claim = own_claim
         """Check the blocks of runs of other claims when they are first used."""
-        self.touching = touching
+        self.wanted_keys = wanted_keys
         """How many keys are wanted: if they are few, runs are not fetched as a whole. None: all;
         0: whatever is wanted, nothing is kept."""
         self.within = within
@@ -165,9 +165,9 @@ class RunOpener:
         copied = self._copied(run)
         if copied is not None:
             return copied
-        if self.touching is not None:
+        if self.wanted_keys is not None:
             stored = _on_demand.get(path) or open_stored(run, self.storage, _read.add)
-            if self.touching == 0 or self._expected(run) < _MOST_PER_BLOCK * len(stored.blocks):
+            if self.wanted_keys == 0 or self._expected(run) < _MOST_PER_BLOCK * len(stored.blocks):
                 _on_demand[path] = stored
                 return stored
             return self.copy(run)
@@ -269,9 +269,9 @@ class RunOpener:
 
     def _expected(self, run: Run) -> float:
         """How many of the wanted keys a run may have: hashes are spread evenly."""
-        assert self.touching is not None
+        assert self.wanted_keys is not None
         shared = run.range.intersect(self.within)
-        return 0.0 if shared is None else self.touching * shared.width / self.within.width
+        return 0.0 if shared is None else self.wanted_keys * shared.width / self.within.width
 
     def _mapped(self, run: Run, path: Path) -> LocalRun | None:
         found = self._from_disk(run, path)
