@@ -19,7 +19,7 @@ COLUMNS = [("k", pa.string()), ("n", pa.int64())]
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 9)), max_size=30)
 
 
-def arriving(rows: list[tuple[str | None, int]], partitions: int) -> pa.Table:
+def input_rows(rows: list[tuple[str | None, int]], partitions: int) -> pa.Table:
     """Rows without a key lie at the first hash of the partition that they come from."""
     firsts = [partition_range(i % partitions, partitions).first for i in range(len(rows))]
     columns = {
@@ -42,7 +42,7 @@ def test_an_epoch_finds_what_the_one_before_fed_back(
     driver = Epochs(operator, pieces=pieces)
     kept = 0
     for number, (rows, partitions) in enumerate(epochs):
-        result = driver.run(arriving(rows, partitions), Clock(number, 0), partitions=partitions)
+        result = driver.run(input_rows(rows, partitions), Clock(number, 0), partitions=partitions)
         kept += result.new_keys
         found = driver.rows("loop.rows")
         assert Counter((row["k"], row["n"]) for row in found) == Counter(rows)

@@ -99,14 +99,16 @@ class Ingest:
         self._spills.clear()
 
     def _sorted(self) -> SortedRows:
-        table = pa.Table.from_batches(self._pending, None if self._pending else self._arriving())
+        table = pa.Table.from_batches(
+            self._pending, None if self._pending else self._input_schema()
+        )
         self._pending, self._pending_bytes = [], 0
         # Spark's bigint hash has the bits of the unsigned one.
         hashes = table.column(0).combine_chunks().view(pa.uint64())
         table = table.set_column(0, pa.field(HASH, pa.uint64(), nullable=False), hashes)
         return sort_rows(table, self.keys, self._within)
 
-    def _arriving(self) -> pa.Schema:
+    def _input_schema(self) -> pa.Schema:
         """The columns as they come in."""
         return self.operator.kept_schema.set(0, pa.field(HASH, pa.int64()))
 

@@ -286,7 +286,7 @@ class ProcessorTester:
         self._sides.setdefault(name, []).extend(dicts_of(rows))
 
     def _input(self, rows: pa.Table) -> pa.Table:
-        return self._arriving(
+        return self._input_table(
             0, rows.select(self._keys), dict(zip(rows.column_names, rows.columns, strict=True))
         )
 
@@ -294,9 +294,9 @@ class ProcessorTester:
         rows = first.rows
         keys = rows.select(first.keys).rename_columns(self._keys)
         named = {INITIAL + name: rows.column(name) for name in rows.column_names}
-        return self._arriving(2, keys, named)
+        return self._input_table(2, keys, named)
 
-    def _arriving(self, source: int, keys: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    def _input_table(self, source: int, keys: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
         """Rows as they reach the operator; columns of other sources are null."""
         count = keys.num_rows
         columns = {

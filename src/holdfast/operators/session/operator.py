@@ -105,12 +105,12 @@ class SessionOperator(Operator):
     @cached_property
     def input_schema(self) -> pa.Schema:
         """Hash, keys, the times of the first and the last row, how many there are, buffers."""
-        return self._arriving(self._keys, (PANE, TIME, COUNT))
+        return self._input_schema(self._keys, (PANE, TIME, COUNT))
 
     @cached_property
     def kept_schema(self) -> pa.Schema:
         """The same without the count of rows, and with a key if there is none."""
-        return self._arriving(self._state_keys, (PANE, TIME))
+        return self._input_schema(self._state_keys, (PANE, TIME))
 
     @cached_property
     def output_schema(self) -> pa.Schema:
@@ -195,7 +195,7 @@ class SessionOperator(Operator):
         parts = (self._table, self._hints, self._buffers, self.output_schema)
         return SessionWork(shape, *parts, state, clock)
 
-    def _arriving(self, keys: Fields, numbers: Sequence[str]) -> pa.Schema:
+    def _input_schema(self, keys: Fields, numbers: Sequence[str]) -> pa.Schema:
         fields = [pa.field(HASH, pa.uint64(), nullable=False)]
         fields += [pa.field(name, kind) for name, kind in keys]
         fields += [pa.field(name, pa.int64()) for name in numbers]

@@ -126,13 +126,13 @@ class WindowOperator(Operator):
     def input_schema(self) -> pa.Schema:
         """Hash, keys, pane, time, count and buffers."""
         named = [(PANE, pa.int64()), (TIME, pa.int64()), (COUNT, pa.int64())]
-        return self._arriving(named)
+        return self._input_schema(named)
 
     @cached_property
     def kept_schema(self) -> pa.Schema:
         """Hash, keys, window, count (if ``emit`` needs it) and buffers."""
         counted = [(COUNT, pa.int64())] if self.window_tables.waiting else []
-        return self._arriving([(WINDOW_START, pa.int64()), *counted])
+        return self._input_schema([(WINDOW_START, pa.int64()), *counted])
 
     @cached_property
     def output_schema(self) -> pa.Schema:
@@ -226,7 +226,7 @@ class WindowOperator(Operator):
         arrays[table.schema.get_field_index(WINDOW_START)] = pa.array(starts)
         return arrays
 
-    def _arriving(self, named: Fields) -> pa.Schema:
+    def _input_schema(self, named: Fields) -> pa.Schema:
         fields = [pa.field(HASH, pa.uint64(), nullable=False)]
         columns = chain(self.window_tables.keys, named, self.buffers.fields)
         return pa.schema([*fields, *(pa.field(name, kind) for name, kind in columns)])

@@ -99,13 +99,13 @@ class EpochJob:
         several = _has_branches(part.node)
         for port, feeds in enumerate(part.node.ports):
             for branch, feed in enumerate(feeds):
-                frame = self._arriving(part, feed, port, branch)
+                frame = self._input_frame(part, feed, port, branch)
                 if several:
                     frame = frame.withColumn(BRANCH, F.lit(branch).cast("byte"))
                 frames.append(frame)
         return reduce(lambda a, b: a.unionAll(b), frames)
 
-    def _arriving(self, part: NodeJob, feed: SteppedFeed, port: int, branch: int) -> DataFrame:
+    def _input_frame(self, part: NodeJob, feed: SteppedFeed, port: int, branch: int) -> DataFrame:
         """The rows of one feed, as the operator takes them."""
         node: PlannedNode = part.node
         plan, source = node.plan, None
