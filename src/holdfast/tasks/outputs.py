@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from holdfast.operators.base import Operator
 
-__all__ = ["OUTPUT", "for_others", "handed_schema", "struct_name"]
+__all__ = ["OUTPUT", "derived_rows", "derived_schema", "struct_name"]
 
 OUTPUT = "_holdfast_output"
 """Which of the outputs a row is of."""
@@ -20,7 +20,7 @@ def struct_name(number: int) -> str:
     return f"o{number}"
 
 
-def handed_schema(operator: Operator, feeds: Sequence[str]) -> pa.Schema:
+def derived_schema(operator: Operator, feeds: Sequence[str]) -> pa.Schema:
     """The columns of what a task hands on: those of its one output, or a struct for each."""
     if len(feeds) == 1:
         return _output_schema(operator, feeds[0])
@@ -32,9 +32,9 @@ def handed_schema(operator: Operator, feeds: Sequence[str]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def for_others(operator: Operator, feeds: Sequence[str], output: str, rows: pa.Table) -> pa.Table:
+def derived_rows(operator: Operator, feeds: Sequence[str], output: str, rows: pa.Table) -> pa.Table:
     """Rows of an output as they are handed on."""
-    schema = handed_schema(operator, feeds)
+    schema = derived_schema(operator, feeds)
     if len(feeds) == 1:
         return rows.cast(schema) if rows.schema != schema else rows
     number = feeds.index(output)

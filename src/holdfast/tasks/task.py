@@ -36,7 +36,7 @@ from holdfast.state.text import printable
 from holdfast.state.tiers import newest_to_merge
 from holdfast.state.version import Change
 from holdfast.storage import Storage
-from holdfast.tasks.outputs import for_others
+from holdfast.tasks.outputs import derived_rows
 from holdfast.tasks.spill import Ingest
 from holdfast.tasks.state import EpochState, segments_within
 from holdfast.tiers.opener import RunOpener, local_path
@@ -49,7 +49,7 @@ logger = logging.getLogger("holdfast.spark")
 
 # A task merges small runs itself; what is larger waits for a background job.
 _INLINE_MERGE_ROWS = 200_000
-_HANDED_ROWS = 100_000
+_DERIVED_ROWS = 100_000
 BRANCH = "_holdfast_branch"
 """In the input of an operator: which of the feeds of a port a row came by."""
 TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
@@ -189,7 +189,7 @@ class _Task:
         self.writers: dict[str, LocalRunWriter] = {}
         self.timed: dict[str, list[pa.Table]] = {}
         self.stages: dict[str, StageWriter] = {}
-        self.handed: list[pa.RecordBatch] = []
+        self.derived: list[pa.RecordBatch] = []
         self.ingest = Ingest(spec.operator, spec.folder, spec.memory_bytes, self._received)
         make_own(spec.folder)
 
@@ -374,8 +374,8 @@ class _Task:
 
     def _hand_on(self) -> Iterator[pa.RecordBatch]:
         """Give away what other operators are waiting for."""
-        handed, self.handed = self.handed, []
-        for batch in handed:
+        derived, self.derived = self.derived, []
+        for batch in derived:
             self._lap("stage")
             yield batch
             # Until it is taken, others work.
@@ -386,8 +386,8 @@ class _Task:
             return
         spec = self.spec
         if output in spec.feeds:
-            self.handed += for_others(spec.operator, spec.feeds, output, rows).to_batches(
-                max_chunksize=_HANDED_ROWS
+            self.derived += derived_rows(spec.operator, spec.feeds, output, rows).to_batches(
+                max_chunksize=_DERIVED_ROWS
             )
         for sink, stager in spec.stagers.items():
             if spec.outputs.get(sink, "") != output:

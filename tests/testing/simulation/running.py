@@ -21,7 +21,7 @@ from holdfast.state.version import Version
 from holdfast.state.view import TableView
 from holdfast.storage import MemoryStorage
 from holdfast.tasks.loop import read_loop
-from holdfast.tasks.outputs import handed_schema
+from holdfast.tasks.outputs import derived_schema
 from holdfast.tasks.task import TaskReport, TaskSpec, work_through
 from holdfast.testing.simulation.program import EpochInput, Outcome, Program, Stage
 from holdfast.tiers.opener import RunOpener
@@ -205,7 +205,7 @@ def _work(
         try:
             handed.append(next(work))
         except StopIteration as end:
-            schema = handed_schema(spec.operator, spec.feeds) if spec.feeds else pa.schema([])
+            schema = derived_schema(spec.operator, spec.feeds) if spec.feeds else pa.schema([])
             return end.value, pa.Table.from_batches(handed, schema)
 
 

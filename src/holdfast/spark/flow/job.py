@@ -32,7 +32,7 @@ from holdfast.spark.jvm.probing import attempt
 from holdfast.spark.types import spark_schema
 from holdfast.tasks.emitting import emit_rows
 from holdfast.tasks.loop import read_loop
-from holdfast.tasks.outputs import OUTPUT, handed_schema, struct_name
+from holdfast.tasks.outputs import OUTPUT, derived_schema, struct_name
 from holdfast.tasks.task import BRANCH, TaskSpec, work_through
 from holdfast.types import quoted
 
@@ -85,7 +85,7 @@ class EpochJob:
         part.spec = part.make_spec(partitions)
         schema = NOTHING
         if node.feeds:
-            schema = spark_schema(handed_schema(node.operator, node.feeds))
+            schema = spark_schema(derived_schema(node.operator, node.feeds))
         if node.columns is None:
             branch = [BRANCH] if _has_branches(node) else []
             node.columns = columns_of([*node.operator.input_schema.names, *branch])

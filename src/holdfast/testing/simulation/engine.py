@@ -27,7 +27,7 @@ from holdfast.tasks.disk import Found
 from holdfast.tasks.emitting import emit_rows
 from holdfast.tasks.here import Here
 from holdfast.tasks.loop import read_loop
-from holdfast.tasks.outputs import handed_schema
+from holdfast.tasks.outputs import derived_schema
 from holdfast.tasks.task import TaskReport, TaskSpec, work_through
 from holdfast.testing.simulation.inputs import SimulatedBatch
 from holdfast.testing.simulation.jobs import (
@@ -276,7 +276,7 @@ class SimulatedEngine:
                     ]
                 else:
                     origin = graph.node(feed.node)
-                    schema = handed_schema(origin.operator, origin.feeds)
+                    schema = derived_schema(origin.operator, origin.feeds)
                     parts = [
                         pa.Table.from_batches(batches, schema) for batches in handed[feed.node]
                     ]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from holdfast.checkpoint.entry import EpochRecord
 from holdfast.checkpoint.time import Watermark
 from holdfast.operators.base import Operator
-from holdfast.tasks.outputs import OUTPUT, handed_schema, struct_name
+from holdfast.tasks.outputs import OUTPUT, derived_schema, struct_name
 from holdfast.tasks.task import BRANCH
 from holdfast.testing.simulation.lifting import Lift, cut
 
@@ -205,7 +205,7 @@ class Program(ABC):
     def _received(self, feed: Feed, handed: pa.Table) -> pa.Table:
         """The rows of one output, of what a stage hands on."""
         stage = self._by_id[feed.stage]
-        assert handed.schema.equals(handed_schema(stage.operator, stage.feeds))
+        assert handed.schema.equals(derived_schema(stage.operator, stage.feeds))
         if len(stage.feeds) == 1:
             return handed
         number = stage.feeds.index(feed.output)
