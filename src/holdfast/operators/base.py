@@ -122,7 +122,7 @@ class Update:
     """Rows of side outputs, by name."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What user code counted."""
-    again: bool = False
+    wants_epoch: bool = False
     """Whether the next epoch has something to do though no rows should come."""
 
 

@@ -98,7 +98,7 @@ class _Session(Session):
             operator.output_schema.empty_table(),
             new.num_rows - gone,
             metrics={operator.records: new.num_rows},
-            again=new.num_rows > 0,
+            wants_epoch=new.num_rows > 0,
         )
 
     def _numbered(self, rows: pa.Table, within: HashRange, schema: pa.Schema) -> pa.Table:

@@ -213,7 +213,7 @@ class _Task:
         yield from self._hand_on()
         ingest.close()
         next_due = self._next_due(state)
-        if totals.again:
+        if totals.wants_epoch:
             # Its time has come as soon as the next epoch looks.
             next_due["processing"] = spec.clock.processing_time_ms
         self._write_timed()
@@ -470,12 +470,12 @@ class _Totals:
     new_keys: int = 0
     late_rows: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    again: bool = False
+    wants_epoch: bool = False
 
     def add(self, update: Update, keys: int) -> None:
         self.keys += keys
         self.new_keys += update.new_keys
-        self.again |= update.again
+        self.wants_epoch |= update.wants_epoch
         for counted, amount in update.metrics.items():
             # Both of data, maybe, and they go into the report: text that is no UTF-8, decimals.
             name = printable(str(counted))
