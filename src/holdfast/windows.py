@@ -189,7 +189,7 @@ class _InWindows(ResultStream):
         return (self.windows.source,)
 
     @property
-    def again(self) -> bool:
+    def may_repeat_results(self) -> bool:
         """Whether a window may have several results, though each is put out as if it were the only one."""
         late = self.windows.emit.late and self.windows.source.lateness_ms > 0
         return self.windows.emit.is_early or late
@@ -215,7 +215,7 @@ class WindowResultStream(_InWindows):
         """A window's new result replaces the one before, or takes it back."""
         windows = self.windows
         mode = windows.output_mode
-        if mode == "retract" or (mode == "append" and not self.again):
+        if mode == "retract" or (mode == "append" and not self.may_repeat_results):
             return Changes(mode)
         if isinstance(windows.window, SessionGap):
             why = 'a session has other bounds when it grows: say output_mode="retract"'
@@ -263,7 +263,7 @@ class AppliedStream(_InWindows):
     @property
     def puts_out(self) -> Changes:
         """What the function returns; late rows may have it called again for a window."""
-        if not self.again:
+        if not self.may_repeat_results:
             return Changes("append")
         return Changes("update", None, "a window's function is called again when late rows come")
 

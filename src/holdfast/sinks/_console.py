@@ -54,9 +54,9 @@ class ConsoleSink(WriteAheadSink):
 
     def deliver(self, epoch: int, table: pa.Table, *, maybe_repeated: bool) -> None:
         """Print one epoch."""
-        again = ", maybe printed before" if maybe_repeated else ""
+        note = ", maybe printed before" if maybe_repeated else ""
         rows = "row" if table.num_rows == 1 else "rows"
-        title = f"epoch {epoch}: {table.num_rows:,} {rows}{again}"
+        title = f"epoch {epoch}: {table.num_rows:,} {rows}{note}"
         first = table.slice(0, self.limit)
         stream = self._stream or sys.stdout  # looked up now: tests and notebooks replace it
         names = [_taken_by(stream, on_one_line(name)) for name in table.column_names]

@@ -101,7 +101,7 @@ class _Grouping:
         self.bounds: dict[str, str] = {}
         """Columns that hold the bounds of the windows, and which of the two."""
         self.cut = relation.cut
-        self.again = False
+        self.groups_results = False
         """Whether the rows are results of windows, which are grouped once more."""
         self.aggregates: dict[str, Aggregate] = {}
         self.calls: dict[str, str] = {}
@@ -140,7 +140,7 @@ class _Grouping:
         if mark.is_end and mark.column in windows.ends and isinstance(spec, Tumbling | Sliding):
             # Results are of the moment before their end: between two ends there is no other.
             offset = (spec.offset_ms + spec.size_ms) % spec.slide_ms
-            self.cut, self.again = Cut(Tumbling(spec.slide_ms, offset)), True
+            self.cut, self.groups_results = Cut(Tumbling(spec.slide_ms, offset)), True
         elif mark.column in windows.times and isinstance(spec, Tumbling):
             # Rows that were put into windows by their time, which they still have: each into one.
             self.cut = Cut(spec)
@@ -206,7 +206,7 @@ class _Grouping:
             return self.keys[text]
         if text in self.bounds:
             return self.bounds[text]
-        if self.cut is not None and not self.again:
+        if self.cut is not None and not self.groups_results:
             part = window_part(node, self.relation, self.cut)
             if part is not None:
                 return part
@@ -271,11 +271,11 @@ class _Grouping:
             windows = stream.window(self.cut.spec)
         result = windows.aggregate(**aggregates)
         before = self.relation.windows
-        spec = before.spec if self.again and before is not None else self.cut.spec
+        spec = before.spec if self.groups_results and before is not None else self.cut.spec
         assert spec is not None
         kept = self._bounds_among_keys(before)
         relation = _results(result, cut_into(spec, kept, keys))
-        return _as_before(relation, spec) if self.again else relation
+        return _as_before(relation, spec) if self.groups_results else relation
 
     def _bounds_among_keys(self, before: Windows | None) -> Windows | None:
         """Bounds of windows that rows were in, by which they are grouped besides."""

@@ -345,7 +345,7 @@ class HdfsStorage(Storage):
         return True
 
     def _remove(self, path: str) -> bool:
-        return self._try("remove", path, lambda _: self._client().delete(path, False), again=False)
+        return self._try("remove", path, lambda _: self._client().delete(path, False), retry=False)
 
     def _walk(self, folder: str, beginning: str) -> Iterator[ObjectInfo]:
         """Objects in ``folder`` (empty or ending in /) whose name there starts with ``beginning``."""
@@ -379,7 +379,7 @@ class HdfsStorage(Storage):
         name: str,
         call: Callable[[Progress], T],
         *,
-        again: bool = True,
+        retry: bool = True,
         missing_is_error: bool = False,
     ) -> T:
         """Run a call, again while its failure may pass: some times, and for some seconds."""
@@ -400,7 +400,7 @@ class HdfsStorage(Storage):
                 # Long enough that the NameNode has learnt which DataNodes are gone.
                 patience_s = _ATTEMPTS * self.place.timeout_s
                 tired = attempt >= _ATTEMPTS and time.monotonic() - began > patience_s
-                if fault.is_final or tired or not again:
+                if fault.is_final or tired or not retry:
                     raise StorageError(
                         f"can't {verb} {name!r} in {self.url}: {self._unreachable() or fault.text}",
                         hint=fault.hint,

@@ -33,7 +33,7 @@ def check_creates_once(storage: Storage) -> None:
     try:
         # Whether this one counts as created is not the question: its answer may get lost and come again.
         storage.put_if_absent(name, b"first")
-        again = [storage.put_if_absent(name, b"second"), storage.create(name, b"third")]
+        later = [storage.put_if_absent(name, b"second"), storage.create(name, b"third")]
         there = storage.get(name)
     except NotFoundError as error:
         raise StorageError(
@@ -43,7 +43,7 @@ def check_creates_once(storage: Storage) -> None:
     finally:
         with contextlib.suppress(StorageError):
             storage.delete([name])
-    if any(again) or there != b"first":
+    if any(later) or there != b"first":
         raise ConfigurationError(
             f"{storage.url} creates objects that are there already: two drivers could take the pipeline "
             "over at once, and overwrite each other's checkpoints",

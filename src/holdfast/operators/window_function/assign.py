@@ -154,16 +154,16 @@ class _Fixed(Assigner):
         fresh, times = rows.fresh, rows.times
         new, new_ends = self._pairs(times[:fresh], bounds.over, bounds.now)
         old, old_ends = self._pairs(times[fresh:], bounds.before, bounds.now)
-        again_rows, again_ends = self._again(rows, new, new_ends, bounds)
-        members = np.concatenate([new, old + fresh, again_rows])
-        ends = np.concatenate([new_ends, old_ends, again_ends])
+        reopened, reopened_ends = self._of_reopened(rows, new, new_ends, bounds)
+        members = np.concatenate([new, old + fresh, reopened])
+        ends = np.concatenate([new_ends, old_ends, reopened_ends])
         last = self.last_close_ms(times)
         following, count = self._ends(times, bounds.now, None)
         next_ms = np.where(count > 0, following, last + bounds.lateness)
         starts = (ends - self.size_ms) * 1000
         return Assigned(members, starts, ends * 1000, last + bounds.lateness <= bounds.now, next_ms)
 
-    def _again(
+    def _of_reopened(
         self, rows: Rows, new: Indices, new_ends: Indices, bounds: Bounds
     ) -> tuple[Indices, Indices]:
         """Earlier rows of windows that had closed before and to which rows of this epoch came."""
