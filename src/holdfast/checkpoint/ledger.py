@@ -91,7 +91,7 @@ class Ledger:
         self._covered = version.epoch
         """The epoch of the last entry, or the number after which this driver began."""
         self._writers: set[int] = set()
-        self._begun = 0
+        self._last_writer = 0
 
     @property
     def placement(self) -> tuple[PlacedPartition, ...]:
@@ -287,7 +287,7 @@ class Ledger:
         What came of it is in the ledger, or in an entry, before the block ends.
         """
         with self._lock:
-            mine = self._begun = self._begun + 1
+            mine = self._last_writer = self._last_writer + 1
             self._writers.add(mine)
         try:
             yield

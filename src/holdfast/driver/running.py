@@ -131,7 +131,7 @@ class Running:
     def start(self) -> None:
         """Begin."""
         try:
-            self.stream = self._begun()
+            self.stream = self._begin_stream()
         except BaseException:
             self.parts.close()
             raise
@@ -154,7 +154,7 @@ class Running:
         assert self.stream is not None
         return self.stream
 
-    def _begun(self) -> Stream:
+    def _begin_stream(self) -> Stream:
         return self.parts.engine.begin(self.parts.scratch, self._on_batch)
 
     def _on_batch(self, batch: Batch, epoch: int) -> None:
@@ -496,7 +496,7 @@ class Running:
         recovery.step("open")
         self._beginning = True
         try:
-            self.stream = self._begun()
+            self.stream = self._begin_stream()
         finally:
             self._beginning = False
 

@@ -48,7 +48,7 @@ class WriteAheadSink(Sink):
 
     repeats_show = True
     _context: SinkContext | None = None
-    _begun = -1
+    _attempted = -1
     """The newest epoch whose delivery was begun since :meth:`open`, maybe in vain."""
     _delivered = -1
     """The newest epoch delivered since :meth:`open`. Epochs come in order."""
@@ -77,7 +77,7 @@ class WriteAheadSink(Sink):
         """Remember the storage."""
         self.validate(context)
         self._context = context
-        self._begun = self._delivered = -1
+        self._attempted = self._delivered = -1
 
     def stager(self) -> Stager:
         """Writes objects into checkpoint storage."""
@@ -93,13 +93,13 @@ class WriteAheadSink(Sink):
         for epoch, parts in by_epoch(staged):
             if epoch <= self._delivered:
                 continue
-            repeated = maybe_repeated or epoch <= self._begun
+            repeated = maybe_repeated or epoch <= self._attempted
             table = pa.concat_tables([read_staged(storage, output) for output in parts])
             # Reading may have taken long, as may have the epochs before: another driver may have taken
             # over and delivered this one, and here it would be said to be new.
             self.context.check_not_fenced()
             failpoint("sink.write_ahead.before_deliver")
-            self._begun = epoch
+            self._attempted = epoch
             self.deliver(epoch, table, maybe_repeated=repeated)
             self._delivered = epoch
             failpoint("sink.write_ahead.after_deliver")
