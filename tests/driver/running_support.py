@@ -11,7 +11,7 @@ from holdfast import runtime
 from holdfast.checkpoint.ledger import Ahead
 from holdfast.driver.engine import Stream
 from holdfast.driver.parts import QueryParts
-from holdfast.driver.running import Running
+from holdfast.driver.running import RunningPipeline
 from holdfast.driver.scratch import ScratchReader
 from holdfast.errors import HoldfastError, ProcessingError, StorageError
 
@@ -181,7 +181,7 @@ class Pipeline:
             cluster=self.cluster if lost else None,
             input_end=SimpleNamespace(may_be_said=False, is_said=False),
         )
-        self.running = Running(parts, self._renew)
+        self.running = RunningPipeline(parts, self._renew)
 
     def _renew(self) -> QueryParts:
         self.recovered.set()

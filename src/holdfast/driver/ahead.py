@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY
 
 if TYPE_CHECKING:
-    from holdfast.driver.running import Running
+    from holdfast.driver.running import RunningPipeline
 
 __all__ = ["too_far_ahead", "wait_while_ahead"]
 
@@ -18,7 +18,7 @@ _LOOK_S = 0.05
 _RETRY_S = 1.0
 
 
-def wait_while_ahead(running: Running) -> None:
+def wait_while_ahead(running: RunningPipeline) -> None:
     """Hold the next epoch while processing is too far ahead of the log."""
     while not running.ending:
         why = too_far_ahead(running)
@@ -31,7 +31,7 @@ def wait_while_ahead(running: Running) -> None:
     running.waiting = None
 
 
-def too_far_ahead(running: Running) -> str | None:
+def too_far_ahead(running: RunningPipeline) -> str | None:
     """Why the next epoch should wait for an entry; None if it need not."""
     ahead, options = running.ledger.ahead(), running.options
     failed = running.coordinator.last_error

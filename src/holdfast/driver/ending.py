@@ -25,7 +25,7 @@ from holdfast.failpoints import failpoint
 from holdfast.operators.loop import LoopOperator
 
 if TYPE_CHECKING:
-    from holdfast.driver.running import Running
+    from holdfast.driver.running import RunningPipeline
 
 __all__ = ["InputEnd", "LastEpochs", "await_input", "before_end"]
 
@@ -84,7 +84,7 @@ def before_end(state: LogState, entry: Checkpoint | None) -> int | None:
     return next((old.number for old in earlier if not old.epochs[-1].at_end), None)
 
 
-def await_input(running: Running) -> None:
+def await_input(running: RunningPipeline) -> None:
     """Wait until the stream ends; if its sources say that they have ended, end it then."""
     stream, end = running.started, running.parts.input_end
     if end.may_be_said and not running.options.available_now:
@@ -106,7 +106,7 @@ def await_input(running: Running) -> None:
 class LastEpochs:
     """Runs what follows the input of a pipeline."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningPipeline) -> None:
         self._running = running
         self._parts = running.parts
         self._last = running.ledger.version.epoch

@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError, StateLostError
 
 if TYPE_CHECKING:
     from holdfast.driver.cluster import ClusterSite
-    from holdfast.driver.running import Running
+    from holdfast.driver.running import RunningPipeline
 
 __all__ = ["FOLLOW_S", "FirstEpoch", "HostFollower"]
 
@@ -77,7 +77,7 @@ class FirstEpoch:
 class HostFollower:
     """What the thread of a running pipeline does that follows its hosts."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningPipeline) -> None:
         self._running = running
         self._tidied = runtime.monotonic()
         self._writing: frozenset[int] | None = None

@@ -33,7 +33,7 @@ from holdfast.failpoints import failpoint
 if TYPE_CHECKING:
     from holdfast.driver.cluster import ClusterSite
 
-__all__ = ["Running"]
+__all__ = ["RunningPipeline"]
 
 logger = logging.getLogger("holdfast.query")
 
@@ -46,7 +46,7 @@ _RECOVERIES = 5
 _LAST_MERGE_S = 60.0
 
 
-class Running:
+class RunningPipeline:
     """The inside of a started pipeline: its threads, and what they share.
 
     Epochs run on Spark's stream thread; one thread takes checkpoints, one watches whether another

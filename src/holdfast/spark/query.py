@@ -14,7 +14,7 @@ from holdfast.driver.host_follower import FOLLOW_S
 from holdfast.driver.parts import QueryParts
 from holdfast.driver.progress import EpochProgress
 from holdfast.driver.recovery import Recovery
-from holdfast.driver.running import Running
+from holdfast.driver.running import RunningPipeline
 from holdfast.durations import Duration, parse_timeout
 from holdfast.errors import ConfigurationError, HoldfastError, InputError, TimedOutError
 from holdfast.spark.engine import SparkEngine, SparkStream
@@ -107,7 +107,7 @@ class Query(SaysHow):
     _how = QUERY
 
     def __init__(self, parts: QueryParts, renew: Callable[[], QueryParts]) -> None:
-        self._running = Running(parts, renew)
+        self._running = RunningPipeline(parts, renew)
         self._running.start()
 
     @property

@@ -21,7 +21,7 @@ from holdfast.operators.process.program import (
     DueTimer,
     Program,
     Result,
-    Running,
+    RunningProgram,
     user_error,
 )
 from holdfast.operators.process.rows import to_rows
@@ -263,13 +263,13 @@ class KeyedProgram(Program):
         """The process."""
         return self.process
 
-    def open(self, cells: Cells, clock: Clock, place: Place) -> Running:
+    def open(self, cells: Cells, clock: Clock, place: Place) -> RunningProgram:
         """Bind the process's states and open it."""
         del place
-        return _Running(self, cells, clock)
+        return _RunningKeyed(self, cells, clock)
 
 
-class _Running(Running):
+class _RunningKeyed(RunningProgram):
     def __init__(self, program: KeyedProgram, cells: Cells, clock: Clock) -> None:
         self._cells, self._clock = cells, clock
         self._process = process = program.process

@@ -36,7 +36,7 @@ from holdfast.operators.input_rows import (
 from holdfast.operators.process.broadcast import BroadcastCell, BroadcastState, broadcast_table
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.passes import Passes, WorkKeys
-from holdfast.operators.process.program import Chunk, DueTimer, Program, Result, Running
+from holdfast.operators.process.program import Chunk, DueTimer, Program, Result, RunningProgram
 from holdfast.operators.process.tables import ProcessTables
 from holdfast.state.columns import hash_values, one_array, take_all
 from holdfast.state.hashing import HashRange
@@ -166,7 +166,7 @@ class _Session(Session):
         self.cells.broadcast = {
             name: BroadcastCell(schema, state) for name, schema in operator.broadcast.items()
         }
-        self.running: Running = operator.program.open(self.cells, clock, place)
+        self.running: RunningProgram = operator.program.open(self.cells, clock, place)
         self._schemas = {schema.table: schema for schema in operator.tables}
         self._shared: dict[str, pa.Table] = {}
 

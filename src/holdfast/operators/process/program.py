@@ -22,7 +22,7 @@ from holdfast.operators.base import Clock, Place
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.declare import State
 
-__all__ = ["Chunk", "DueTimer", "Program", "Result", "Running", "user_error"]
+__all__ = ["Chunk", "DueTimer", "Program", "Result", "RunningProgram", "user_error"]
 
 _OURS = str(Path(__file__).parents[2])
 
@@ -56,7 +56,7 @@ class Result:
     sides: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
-class Running(ABC):
+class RunningProgram(ABC):
     """A program in one task. ``cells.cursor.i`` must be set to a key's place before its code runs."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Program(ABC):
         return clock
 
     @abstractmethod
-    def open(self, cells: Cells, clock: Clock, place: Place) -> Running:
+    def open(self, cells: Cells, clock: Clock, place: Place) -> RunningProgram:
         """Begin the work of one task."""
 
 

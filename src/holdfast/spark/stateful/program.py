@@ -31,7 +31,7 @@ from holdfast.operators.process.program import (
     DueTimer,
     Program,
     Result,
-    Running,
+    RunningProgram,
     user_error,
 )
 from holdfast.spark.stateful.errors import old_event_time
@@ -120,10 +120,10 @@ class StatefulProgram(Program):
             previous_watermark_ms=max(clock.previous_watermark_ms or 0, 0),
         )
 
-    def open(self, cells: Cells, clock: Clock, place: Place) -> Running:
+    def open(self, cells: Cells, clock: Clock, place: Place) -> RunningProgram:
         """Run ``init`` for one task."""
         del place
-        return _Running(self, cells, clock)
+        return _RunningStateful(self, cells, clock)
 
 
 class _Form(Protocol):
@@ -150,7 +150,7 @@ def _form(program: StatefulProgram, epoch: int) -> _Form:
     return FrameForm(program.output_schema, program.zone, program.frame_rows, author, epoch)
 
 
-class _Running(Running):
+class _RunningStateful(RunningProgram):
     def __init__(self, program: StatefulProgram, cells: Cells, clock: Clock) -> None:
         self._program, self._cells, self._clock = program, cells, clock
         self._processor = program.processor

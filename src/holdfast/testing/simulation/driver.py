@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.driver.options import Options
-from holdfast.driver.running import Running
+from holdfast.driver.running import RunningPipeline
 from holdfast.driver.start import Start
 from holdfast.errors import FencedError, HoldfastError, InternalError
 from holdfast.testing.simulation.engine import SimulatedJobError
@@ -20,7 +20,7 @@ class SimulatedDriver:
     def __init__(self, process: Process, platform: SimulatedPlatform, options: Options) -> None:
         self.process = process
         self.options = options
-        self.running: Running | None = None
+        self.running: RunningPipeline | None = None
         self.failure: HoldfastError | None = None
         self.over = False
         """Whether it has ended, by itself or because it failed."""
@@ -51,7 +51,7 @@ class SimulatedDriver:
         try:
             start = Start(self._platform, self.options)
             start.check()
-            running = Running(start.begin(), start.begin)
+            running = RunningPipeline(start.begin(), start.begin)
             running.start()
         except (HoldfastError, OSError) as error:
             self._ended(error)
