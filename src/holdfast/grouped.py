@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
     from pyspark.sql.types import StructType
 
-    from holdfast.spark.plans.base import Plan
+    from holdfast.spark.plans.base import OperatorPlan
     from holdfast.spark.stateful.api import TransformWithState
 
 __all__ = ["GroupedStream", "TransformedStream"]
@@ -164,7 +164,7 @@ class TransformedStream(ResultStream):
         """``eventTimeColumnName``."""
         return self.call.event_time_column or None
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.process import event_times
         from holdfast.spark.stateful.api import plan_stateful

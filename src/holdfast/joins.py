@@ -13,7 +13,7 @@ from holdfast.stream import ResultStream, Stream
 
 if TYPE_CHECKING:
     from holdfast.choices import JoinKind, VersionedKind
-    from holdfast.spark.plans.base import Plan
+    from holdfast.spark.plans.base import OperatorPlan
 
 __all__ = ["JoinedStream", "VersionedStream", "interval_join", "versioned_join"]
 
@@ -121,7 +121,7 @@ class JoinedStream(_TwoInputs):
         mark = (self.right if self.how == "right" else self.left).watermark
         return mark.column if mark else None
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.join import plan_interval_join
 
@@ -151,7 +151,7 @@ class VersionedStream(_TwoInputs):
         """The time of the left row."""
         return self.left.watermark.column if self.left.watermark else None
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.join import plan_versioned_join
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.operators.process.keyed import KeyedProcess
     from holdfast.operators.process.unkeyed import Process
     from holdfast.operators.window.spec import Emit, WindowSpec
-    from holdfast.spark.plans.base import Plan
+    from holdfast.spark.plans.base import OperatorPlan
     from holdfast.tops import TopStream
     from holdfast.windows import WindowedStream
 
@@ -235,7 +235,7 @@ class AggregatedStream(ResultStream):
         """An aggregate over everything has no time."""
         return False
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.lift import plan_aggregate
 
@@ -271,7 +271,7 @@ class ProcessedStream(ResultStream):
         """See :attr:`ResultStream.inputs`."""
         return (self.keyed.source, *([self.control] if self.control else []))
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.process import plan_process
 
@@ -314,7 +314,7 @@ class PartitionStream(ResultStream):
         """A process without a key has no event time."""
         return False
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.process import plan_unkeyed
 
@@ -356,7 +356,7 @@ class DeduplicatedStream(ResultStream):
         mark = self.keyed.source.watermark
         return mark.column if mark else None
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.deduplicate import plan_deduplicate
 

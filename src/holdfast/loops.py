@@ -12,7 +12,7 @@ from holdfast.stream import ResultStream, Rows, Stream
 from holdfast.types import quoted
 
 if TYPE_CHECKING:
-    from holdfast.spark.plans.base import Plan
+    from holdfast.spark.plans.base import OperatorPlan
 
 __all__ = ["LoopEnd", "iterate"]
 
@@ -51,7 +51,7 @@ class LoopEnd(ResultStream):
         """As far as the rows from outside are: those that go round hold nothing back."""
         return self.source.behind_ms
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.flow.loop import plan_loop
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.operators.window.spec import Emit, WindowSpec
     from holdfast.pipeline import Pipeline
     from holdfast.sinks.base import Sink
-    from holdfast.spark.plans.base import Plan
+    from holdfast.spark.plans.base import OperatorPlan
     from holdfast.windows import WindowedStream
 
 __all__ = [
@@ -426,7 +426,7 @@ class ResultStream(Rows):
         """The streams that the operator reads, in the order of its plan's ports."""
         raise NotImplementedError
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002 - the operator's word for it
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002 - the operator's word for it
         """How rows reach the operator, and the operator; made anew for every start."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from holdfast.stream import ResultStream, Stream
 
 if TYPE_CHECKING:
     from holdfast.keyed import KeyedStream
-    from holdfast.spark.plans.base import Plan
+    from holdfast.spark.plans.base import OperatorPlan
 
 __all__ = ["TopStream", "parse_order"]
 
@@ -87,7 +87,7 @@ class TopStream(ResultStream):
         mark = self.keyed.source.watermark
         return mark is not None and mark.is_end and mark.column == self.result_time
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.top import plan_top
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from holdfast.aggregates import Aggregate
-    from holdfast.spark.plans.base import Plan
+    from holdfast.spark.plans.base import OperatorPlan
 
 __all__ = [
     "AppliedStream",
@@ -236,7 +236,7 @@ class WindowResultStream(_InWindows):
         """Results are of the moment before it."""
         return True
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.window import plan_window
 
@@ -278,7 +278,7 @@ class AppliedStream(_InWindows):
         """Results are of the moment before it."""
         return True
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002
         """See :meth:`ResultStream.plan`."""
         from holdfast.spark.plans.window import plan_window_function
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.placement.health import HostHealth
-from holdfast.placement.planner import Assignment, Copy, Host, Plan, place
+from holdfast.placement.planner import Assignment, Copy, Host, PartitionPlan, place
 
 MIB = 2**20
 NAMES = ["h1", "h2", "h3", "h4"]
@@ -38,7 +38,7 @@ def three(slots: int = 2) -> list[Host]:
     return [Host(name, slots) for name in ("h1", "h2", "h3")]
 
 
-def hosts_of(plan: Plan) -> list[str | None]:
+def hosts_of(plan: PartitionPlan) -> list[str | None]:
     return [a.host for a in plan.assignments]
 
 

@@ -20,7 +20,7 @@ from holdfast.errors import ConfigurationError, HoldfastError, StateLostError
 from holdfast.placement.handover import plan_handover
 from holdfast.placement.health import HostHealth
 from holdfast.placement.holdings import Holdings, by_urgency
-from holdfast.placement.planner import Copy, Host, Plan, place
+from holdfast.placement.planner import Copy, Host, PartitionPlan, place
 from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import Run
 from holdfast.state.version import Change, Version
@@ -82,7 +82,7 @@ class ClusterSite:
         """The executors when disks were last looked at: a host on which others have been started since
         may have another disk."""
         self._executors: frozenset[str] = frozenset()
-        self._plan: Plan | None = None
+        self._plan: PartitionPlan | None = None
         self._retired: list[tuple[tuple[str, str], ...]] = []
         self._copying: set[str] = set()
         """Hosts that may have runs in their stored form only."""
@@ -436,7 +436,7 @@ class ClusterSite:
 
     # ---- inside
 
-    def _planned(self, version: Version, partitions: int) -> Plan:
+    def _planned(self, version: Version, partitions: int) -> PartitionPlan:
         self._known = dict(version.runs())
         self._wait_for_return(version)
         while not (hosts := self._fleet.hosts(executors := self._fleet.executors())):

@@ -17,7 +17,7 @@ from holdfast.placement.balance import Booleans, Integers, divide
 from holdfast.placement.copies import Copy, Host, Reading, by_name, reading, scores, unsaved_holders
 from holdfast.placement.reasons import Situation, amount, reason
 
-__all__ = ["Assignment", "Copy", "Host", "Plan", "place"]
+__all__ = ["Assignment", "Copy", "Host", "PartitionPlan", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PartitionPlan:
     """An assignment per partition."""
 
     assignments: tuple[Assignment, ...]
@@ -97,7 +97,7 @@ def place(
     previous: Mapping[int, str] = {},
     avoid: Collection[str] = (),
     balance: float = 1.2,
-) -> Plan:
+) -> PartitionPlan:
     """Plan where each partition runs; ``needs[p]`` is what partition p has to read.
 
     - State that is not stored binds its partition to the live host that holds it.
@@ -151,7 +151,7 @@ def place(
         )
         why = reason(copies, name, read, situation)
         assignments.append(_assignment(partition, name, read, why))
-    return Plan(tuple(assignments))
+    return PartitionPlan(tuple(assignments))
 
 
 def _limits(

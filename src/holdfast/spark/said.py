@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.operators.window.spec import Emit, WindowSpec
     from holdfast.sinks.base import Sink
     from holdfast.spark.flow.branch import Branch, WatermarkSpec
-    from holdfast.spark.plans.base import Plan
+    from holdfast.spark.plans.base import OperatorPlan
 
 __all__ = [
     "SaidIntervalJoin",
@@ -94,7 +94,7 @@ class SaidResult(Protocol):
     def behind_ms(self) -> int:
         """How far results may be behind the pipeline's watermark."""
 
-    def plan(self, id: str | None = None) -> Plan:  # noqa: A002 - the operator's word for it
+    def plan(self, id: str | None = None) -> OperatorPlan:  # noqa: A002 - the operator's word for it
         """How rows reach it; made anew."""
 
     def checkpoint_complete(self, epoch: int) -> None:

@@ -16,7 +16,7 @@ import holdfast as hf
 from holdfast.choices import SortOrder
 from holdfast.operators.window.spec import WindowSpec
 from holdfast.spark.jvm.grouping import preaggregated
-from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.base import OperatorPlan
 from holdfast.state.schema import HASH
 from tests.operators.epochs import EpochResult, Epochs
 
@@ -99,7 +99,9 @@ def test_rows_are_not_left_out_where_they_would_be_missed(spark: SparkSession) -
 
 
 def compare(
-    spark: SparkSession, plan: Plan, before: Callable[[DataFrame], DataFrame] = lambda frame: frame
+    spark: SparkSession,
+    plan: OperatorPlan,
+    before: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> tuple[int, int]:
     """Run epochs both ways; how many rows were late, and how many fewer were sent."""
     lifted, grouped = Epochs(plan.operator), Epochs(plan.operator)

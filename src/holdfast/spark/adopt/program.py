@@ -27,7 +27,7 @@ from holdfast.spark.adopt.tables import AdoptedTable
 from holdfast.spark.flow.graph import build_graph
 from holdfast.spark.flow.slices import as_one
 from holdfast.spark.jvm.trees import count_sources
-from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.base import OperatorPlan
 from holdfast.spark.plans.lift import AggregatePlan
 from holdfast.spark.said import SaidPipeline, SaidResult
 
@@ -39,7 +39,7 @@ class Program:
     """The program that takes over."""
 
     frame: DataFrame
-    plan: Plan
+    plan: OperatorPlan
     watermarks: dict[str, Watermark]
 
     @classmethod

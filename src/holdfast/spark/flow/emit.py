@@ -7,13 +7,13 @@ from pyspark.sql import DataFrame
 
 from holdfast.driver.pacing import Shape
 from holdfast.operators.emit import EmitOperator
-from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.base import OperatorPlan
 from holdfast.spark.plans.rows import columns_of
 
 __all__ = ["EmitPlan"]
 
 
-class EmitPlan(Plan):
+class EmitPlan(OperatorPlan):
     """Rows stay where they are."""
 
     def __init__(self, id: str, df: DataFrame) -> None:  # noqa: A002

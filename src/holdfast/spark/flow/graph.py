@@ -17,7 +17,7 @@ from holdfast.spark.flow.branch import Branch, LoopStart, Output, Source, Waterm
 from holdfast.spark.flow.emit import EmitPlan
 from holdfast.spark.jvm.renaming import renamed_columns
 from holdfast.spark.jvm.trees import plan_words
-from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.base import OperatorPlan
 from holdfast.spark.plans.rows import columns_of
 from holdfast.spark.said import SaidPipeline, SaidResult, SaidStream, SaidWritten
 
@@ -37,7 +37,7 @@ class SteppedFeed(Feed):
 class PlannedNode(Node[SteppedFeed]):
     """An operator in its place, and how Spark gets its rows there."""
 
-    plan: Plan
+    plan: OperatorPlan
     result: SaidResult | None
     columns: list[Column] | None = None
     """The columns that its tasks get: made in the first epoch, for each is a call to the JVM."""
@@ -292,7 +292,7 @@ class _Builder:
 
 def _planned(
     id_: str,
-    plan: Plan,
+    plan: OperatorPlan,
     ports: tuple[tuple[SteppedFeed, ...], ...],
     derived: bool,
     behind_ms: int,

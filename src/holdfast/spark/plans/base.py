@@ -16,10 +16,10 @@ from holdfast.spark.jvm.probing import Capability
 from holdfast.state.hashing import partition_sql
 from holdfast.state.schema import HASH
 
-__all__ = ["Plan"]
+__all__ = ["OperatorPlan"]
 
 
-class Plan(ABC):
+class OperatorPlan(ABC):
     """How an operator gets its rows; unless a plan says otherwise, one by one and by their hash."""
 
     operator: Operator

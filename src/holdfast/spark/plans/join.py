@@ -13,7 +13,7 @@ from holdfast.operators.input_rows import SOURCE, TAG, Fields
 from holdfast.operators.join.interval import IntervalJoinOperator
 from holdfast.operators.join.operator import JoinOperator
 from holdfast.operators.join.versioned import VersionedJoinOperator
-from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.base import OperatorPlan
 from holdfast.spark.plans.buffers import clean
 from holdfast.spark.plans.rows import columns_of
 from holdfast.spark.said import SaidIntervalJoin, SaidStream, SaidVersionedJoin
@@ -27,7 +27,7 @@ _SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)
-class JoinPlan(Plan):
+class JoinPlan(OperatorPlan):
     """Brings rows of both sides to the task of their key."""
 
     operator: JoinOperator

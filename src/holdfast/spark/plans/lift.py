@@ -17,7 +17,7 @@ from holdfast.operators.aggregates.operator import AggregateOperator
 from holdfast.operators.aggregates.sketch import datasketches
 from holdfast.operators.base import Clock, Operator
 from holdfast.spark.jvm.grouping import Grouped, group_partitions
-from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.base import OperatorPlan
 from holdfast.spark.plans.buffers import clean, grouped, lifted, must_group
 from holdfast.spark.plans.resolve import Resolved, Resolver
 from holdfast.spark.plans.times import TimeBound
@@ -30,7 +30,7 @@ _PANE = "_holdfast_group"
 
 
 @dataclass(frozen=True)
-class AggregatePlan(Plan):
+class AggregatePlan(OperatorPlan):
     """How the batches of an input become buffer rows for an operator."""
 
     operator: Operator
@@ -63,7 +63,7 @@ class AggregatePlan(Plan):
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """See :attr:`Plan.expressions`: of two sums, which column each sums up."""
+        """See :attr:`OperatorPlan.expressions`: of two sums, which column each sums up."""
         counting = () if self.condition is None else (self.condition,)
         return tuple(map(str, (*self.keys, *self.group_buffers, *counting)))
 
@@ -75,12 +75,12 @@ class AggregatePlan(Plan):
         return self._counting(frame).select(*self.keys, *self.row_buffers)
 
     def needed_columns(self, frame: DataFrame, port: int) -> DataFrame:
-        """See :meth:`Plan.needed_columns`."""
+        """See :meth:`OperatorPlan.needed_columns`."""
         del port
         return self._counting(frame).groupBy(*self.keys).agg(*self.group_buffers)
 
     def at(self, clock: Clock) -> None:
-        """See :meth:`Plan.at`."""
+        """See :meth:`OperatorPlan.at`."""
         if self.bound is not None:
             self.bound.at(clock)
 

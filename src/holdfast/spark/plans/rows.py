@@ -14,7 +14,7 @@ from holdfast.driver.pacing import Shape
 from holdfast.errors import InputError
 from holdfast.operators.base import Operator
 from holdfast.operators.input_rows import CONTROL, INITIAL, SOURCE, TAG
-from holdfast.spark.plans.base import Plan
+from holdfast.spark.plans.base import OperatorPlan
 from holdfast.spark.plans.buffers import clean
 from holdfast.spark.plans.resolve import Resolved, Resolver
 from holdfast.spark.types import arrow_type_nested, spark_schema
@@ -58,7 +58,7 @@ def resolve_keys(df: DataFrame, keys: Sequence[str | Column]) -> list[Resolved]:
 
 
 @dataclass(frozen=True)
-class RowPlan(Plan):
+class RowPlan(OperatorPlan):
     """Brings whole rows to the tasks of an operator, each key's in one task."""
 
     operator: Operator
@@ -78,7 +78,7 @@ class RowPlan(Plan):
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """See :attr:`Plan.expressions`."""
+        """See :attr:`OperatorPlan.expressions`."""
         return tuple(str(key.column) for key in self.keys)
 
     def lift(self, frame: DataFrame, *, first: bool, port: int = 0) -> DataFrame:
