@@ -11,7 +11,7 @@ from holdfast.driver.cluster import ClusterSite
 from holdfast.driver.engine import Fleet, Gone
 from holdfast.placement.health import HostHealth
 from holdfast.placement.planner import Host
-from holdfast.tasks.disk import Found
+from holdfast.tasks.disk import DiskReport
 from holdfast.tasks.here import Here
 
 
@@ -30,7 +30,9 @@ class StandInFleet(Fleet):
     def gone(self, host: str) -> Gone:
         return Gone("worker lost", for_good=True)
 
-    def run(self, hosts: Sequence[str], task: Callable[[Here], Found], what: str) -> list[Found]:
+    def run(
+        self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
+    ) -> list[DiskReport]:
         raise AssertionError(f"no host can {what}")
 
     def check(

@@ -13,7 +13,7 @@ from holdfast.state.hashing import partition_range
 from holdfast.state.run import LocalForm, Run, StoredForm
 from holdfast.state.version import Change, Version
 from holdfast.storage import MemoryStorage
-from holdfast.tasks.disk import Found
+from holdfast.tasks.disk import DiskReport
 from holdfast.tasks.here import Here
 from tests.driver.site_support import Site
 
@@ -38,12 +38,12 @@ def test_a_claimed_pipeline_opens_on_those_left_when_a_host_goes_while_disks_are
     site, asked = Site("h1", "h2"), []
     site._present = frozenset()
 
-    def run(hosts: Sequence[str], task: object, what: str) -> list[Found]:
+    def run(hosts: Sequence[str], task: object, what: str) -> list[DiskReport]:
         asked.append(tuple(hosts))
         if "h2" in hosts:
             site.fleet.alive = frozenset({"h1"} if stays_away else {"h1", "h2"})
             raise HostGoneError(f"{what}: h2 is gone")
-        return [Found(host) for host in hosts]
+        return [DiskReport(host) for host in hosts]
 
     site.fleet.run = run  # type: ignore[method-assign]
     if stays_away:
@@ -90,7 +90,9 @@ def test_a_task_to_fetch_runs_that_is_given_to_another_host_fetches_none_there(
     assert site.place(version, 1).hosts == ["h1"]
     assert site.missing(version) == {"h1": [run]}
 
-    def elsewhere(hosts: Sequence[str], task: Callable[[Here], Found], what: str) -> list[Found]:
+    def elsewhere(
+        hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
+    ) -> list[DiskReport]:
         assert (tuple(hosts), what) == (("h1",), "fetch runs")
         return [msgspec.structs.replace(task(Here("h2")), host="h2")]
 

@@ -25,7 +25,7 @@ from holdfast.driver import cluster
 from holdfast.driver.engine import HostGoneError
 from holdfast.errors import FencedError, HoldfastError
 from holdfast.spark.query import Query
-from holdfast.tasks.disk import Found
+from holdfast.tasks.disk import DiskReport
 from holdfast.tasks.here import Here
 
 SCHEMA = "word string, amount long"
@@ -90,11 +90,11 @@ def wait_on(work: Path, site: cluster.ClusterSite, host: str) -> str:
     hosts = [each.name for each in site._fleet.hosts()]
     begun = work / f"waits-on-{host}"
 
-    def task(here: Here) -> Found:
+    def task(here: Here) -> DiskReport:
         if here.host == host:
             begun.touch()
             threading.Event().wait()
-        return Found(here.host)
+        return DiskReport(here.host)
 
     try:
         return str(site._fleet.run(hosts, task, "wait"))

@@ -20,7 +20,15 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from holdfast.operators.base import Clock, Found, FoundMany, Operator, Place, StateReader, Update
+from holdfast.operators.base import (
+    Clock,
+    FoundMany,
+    FoundRows,
+    Operator,
+    Place,
+    StateReader,
+    Update,
+)
 from holdfast.operators.input_rows import TAG
 from holdfast.state.columns import hash_values
 from holdfast.state.expiry import TableClock
@@ -254,7 +262,7 @@ class _OwnRange:
     range: HashRange
     shared: frozenset[str]
 
-    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
+    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
         self._check(table, hashes)
         assert (hashes[1:] >= hashes[:-1]).all(), "keys to look up must be sorted by hash"
         return self.state.lookup(table, hashes, keys)

@@ -14,7 +14,7 @@ import xxhash
 from holdfast.operators.aggregates.kinds import AggregateSpec, Input, make_merger
 from holdfast.operators.aggregates.operator import AggregateOperator
 from holdfast.operators.aggregates.sums import sum_type
-from holdfast.operators.base import Clock, Found
+from holdfast.operators.base import Clock, FoundRows
 from holdfast.state.hashing import Hashes, partition_of
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.schema import HASH, TableSchema
@@ -50,14 +50,14 @@ class DictState:
     def __post_init__(self) -> None:
         self.table = self.schema.arrow.empty_table()
 
-    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
+    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
         assert table == self.schema.table
         assert keys.column_names == self.schema.key_names
         places = [self.index.get(key) for key in keys_of(keys, self.schema)]
         assert len(places) == len(hashes)
         query = [i for i, place in enumerate(places) if place is not None]
         rows = self.table.take(pa.array([p for p in places if p is not None], pa.int64()))
-        return Found(np.array(query, np.int64), rows)
+        return FoundRows(np.array(query, np.int64), rows)
 
     def apply(self, changes: pa.Table) -> None:
         assert changes.schema.equals(self.schema.arrow, check_metadata=True)

@@ -21,7 +21,7 @@ from holdfast.state.hashing import FULL_RANGE, Hashes, partition_of, partition_r
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.memory import MemoryRun
 from holdfast.state.schema import HASH
-from holdfast.state.view import Found, TableView
+from holdfast.state.view import FoundRows, TableView
 
 KEYS = [("user", pa.string()), ("item", pa.int32())]
 COLUMNS = [("at", pa.timestamp("us", "UTC")), ("item", pa.int32()), ("user", pa.string()), ("n", pa.int64())]  # fmt: skip
@@ -38,7 +38,7 @@ class Reader:
         runs = [(MemoryRun(str(i), rows), FULL_RANGE) for i, rows in enumerate(layers)]
         self.view = TableView(operator.tables[0], runs, times)
 
-    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
+    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
         assert table == self.view.schema.table
         return self.view.lookup(hashes, keys)
 

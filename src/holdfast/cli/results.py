@@ -16,7 +16,7 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError
 from holdfast.operators.aggregates.kinds import AggregateSpec, Input
 from holdfast.operators.aggregates.operator import AggregateOperator
-from holdfast.operators.base import Clock, Found
+from holdfast.operators.base import Clock, FoundRows
 from holdfast.operators.description import Description
 from holdfast.state.hashing import Hashes
 from holdfast.state.keys import SortedRows
@@ -51,9 +51,9 @@ class _NoState:
     """State in which nothing is found."""
 
     def __init__(self, schema: TableSchema) -> None:
-        self._nothing = Found(np.empty(0, np.int64), schema.arrow.empty_table())
+        self._nothing = FoundRows(np.empty(0, np.int64), schema.arrow.empty_table())
 
-    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
+    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
         """Nothing."""
         del table, hashes, keys
         return self._nothing

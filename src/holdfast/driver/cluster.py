@@ -25,7 +25,15 @@ from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import Run
 from holdfast.state.version import Change, Version
 from holdfast.storage import Storage
-from holdfast.tasks.disk import Found, decode_runs, fetch_runs, first_bytes, probe, survey, tidy
+from holdfast.tasks.disk import (
+    DiskReport,
+    decode_runs,
+    fetch_runs,
+    first_bytes,
+    probe,
+    survey,
+    tidy,
+)
 from holdfast.tasks.here import Here
 
 __all__ = ["ClusterSite"]
@@ -145,7 +153,7 @@ class ClusterSite:
     def _check_hosts(self, names: list[str]) -> None:
         root = self._root
 
-        def tried(here: Here) -> Found:
+        def tried(here: Here) -> DiskReport:
             return probe(here.path(root))
 
         self._fleet.check(names, self._storage.packages, root)
@@ -382,7 +390,7 @@ class ClusterSite:
         shares = [(host, first_bytes(runs, _FETCH_BYTES)) for host, runs in missing.items()]
         wanted = dict(shares)
 
-        def task(here: Here) -> Found:
+        def task(here: Here) -> DiskReport:
             # A task alone is given to another host if its own goes: that one wants none of these.
             runs = wanted.get(here.host, ())
             return fetch_runs(here.path(folder), here.reach(storage), runs, claim)
@@ -413,7 +421,7 @@ class ClusterSite:
             return False
         folder, storage, claim = self.folder, self._storage, self._claim
 
-        def task(here: Here) -> Found:
+        def task(here: Here) -> DiskReport:
             return decode_runs(here.path(folder), here.reach(storage), runs, claim, _DECODE_BYTES)
 
         for result in self._fleet.run(hosts, task, "decode runs"):
@@ -509,11 +517,11 @@ class ClusterSite:
         found = runtime.each(self._storage.locations, wanted.values(), at_once=8)
         return {name: frozenset(hosts) for name, hosts in zip(wanted, found, strict=True)}
 
-    def _look_at(self, hosts: Sequence[str]) -> list[Found]:
+    def _look_at(self, hosts: Sequence[str]) -> list[DiskReport]:
         """Take over what hosts have on their disks; those that can't be used are told by an error."""
         root, claim, runs = self._root, self._claim, dict(self._known)
 
-        def look(here: Here) -> Found:
+        def look(here: Here) -> DiskReport:
             return survey(here.path(root), claim, runs)
 
         found = self._fleet.run(hosts, look, "look at local disks")
@@ -527,7 +535,7 @@ class ClusterSite:
         return found
 
 
-def _raise_bad(found: Iterable[Found]) -> None:
+def _raise_bad(found: Iterable[DiskReport]) -> None:
     bad = [f"{result.host}: {result.error}" for result in found if result.error]
     if bad:
         raise ConfigurationError(

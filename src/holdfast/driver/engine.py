@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError, ProcessingError
 from holdfast.operators.base import Clock
 from holdfast.placement.planner import Host
 from holdfast.storage import Storage
-from holdfast.tasks.disk import Found
+from holdfast.tasks.disk import DiskReport
 from holdfast.tasks.here import Here
 from holdfast.tasks.task import TaskReport, TaskSpec
 
@@ -247,7 +247,9 @@ class Fleet(Protocol):
     def gone(self, host: str) -> Gone:
         """What is known of a host that has no executor."""
 
-    def run(self, hosts: Sequence[str], task: Callable[[Here], Found], what: str) -> list[Found]:
+    def run(
+        self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
+    ) -> list[DiskReport]:
         """Do something on each host; ``HostGoneError`` if one of several goes."""
 
     def check(

@@ -18,12 +18,12 @@ import pyarrow as pa
 from holdfast.state.hashing import Hashes, HashRange
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import ClockName, TableSchema
-from holdfast.state.view import Found, FoundMany
+from holdfast.state.view import FoundMany, FoundRows
 
 __all__ = [
     "Clock",
-    "Found",
     "FoundMany",
+    "FoundRows",
     "KeyReader",
     "Operator",
     "Place",
@@ -78,7 +78,7 @@ class Place(msgspec.Struct, frozen=True):
 class KeyReader(Protocol):
     """State in which keys can be looked up."""
 
-    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
+    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
         """Find the rows of these distinct keys, which are sorted by (hash, key)."""
 
 

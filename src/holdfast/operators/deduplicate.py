@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.operators.base import Clock, Found, Operator, Received, StateReader, Update
+from holdfast.operators.base import Clock, FoundRows, Operator, Received, StateReader, Update
 from holdfast.operators.columns import column
 from holdfast.operators.event_time import LATE, EventTime, milliseconds
 from holdfast.operators.input_rows import Fields, input_row_schema, receive_timed
@@ -106,9 +106,9 @@ class DeduplicateOperator(Operator):
         changes = {self._table.table: self._remembered(first)}
         return Update(changes, self._columns(first), first.num_rows)
 
-    def _find(self, first: pa.Table, state: StateReader) -> Found:
+    def _find(self, first: pa.Table, state: StateReader) -> FoundRows:
         if not first.num_rows:
-            return Found(np.empty(0, np.int64), self._table.arrow.empty_table())
+            return FoundRows(np.empty(0, np.int64), self._table.arrow.empty_table())
         keys = [column(first, c.name, c.type) for c in self._table.keys]
         named = pa.Table.from_arrays(keys, names=self._table.key_names)
         return state.lookup(self._table.table, hash_values(first), named)

@@ -25,14 +25,14 @@ from holdfast.state.schema import TableSchema, orders_after
 from holdfast.state.search import SearchPart
 from holdfast.state.timed import first_time
 
-__all__ = ["Found", "FoundMany", "TableView"]
+__all__ = ["FoundMany", "FoundRows", "TableView"]
 
 # One large key is read in pieces of this size: small enough to begin at once.
 _KEY_PIECE_ROWS = 1 << 16
 _FIRST = np.zeros(1, np.int64)
 
 
-class Found(NamedTuple):
+class FoundRows(NamedTuple):
     """Rows of state found for a batch of keys."""
 
     query: npt.NDArray[np.int64]
@@ -60,7 +60,7 @@ class TableView:
         self._segments = tuple(segments)
         self._parts = [SearchPart.open(schema, run, span) for run, span in segments]
 
-    def lookup(self, hashes: Hashes, keys: pa.Table) -> Found:
+    def lookup(self, hashes: Hashes, keys: pa.Table) -> FoundRows:
         """Find the rows of these distinct keys, which are sorted by hash.
 
         In a prefixed table the keys are those of entries: state key and what tells entries apart.
@@ -134,7 +134,7 @@ class TableView:
         """The earliest time of a timed table's rows after this one, if there is any."""
         return first_time(self._segments, after_ms)
 
-    def _lookup_one(self, hashes: Hashes, keys: Sequence[pa.Array]) -> Found:
+    def _lookup_one(self, hashes: Hashes, keys: Sequence[pa.Array]) -> FoundRows:
         value = int(hashes[0])
         for part in self._parts:
             found = find_one(part, value, keys)
@@ -148,17 +148,17 @@ class TableView:
                     break
         return self._nothing()
 
-    def _one(self, hashes: Hashes, keys: Sequence[pa.Array], values: list[pa.Array]) -> Found:
+    def _one(self, hashes: Hashes, keys: Sequence[pa.Array], values: list[pa.Array]) -> FoundRows:
         over = expire(self.schema, values, self.clock)
         if over is not None:
             if over.dead[0]:
                 return self._nothing()
             values = over.values
         columns = [pa.array(hashes), *keys, *values]
-        return Found(_FIRST, pa.Table.from_arrays(columns, schema=self._arrow))
+        return FoundRows(_FIRST, pa.Table.from_arrays(columns, schema=self._arrow))
 
-    def _nothing(self) -> Found:
-        return Found(_FIRST[:0], self._arrow.empty_table())
+    def _nothing(self) -> FoundRows:
+        return FoundRows(_FIRST[:0], self._arrow.empty_table())
 
     def _merged(self, within: HashRange, piece_rows: int | None = None) -> Iterator[pa.Table]:
         options = {} if piece_rows is None else {"piece_rows": piece_rows}
@@ -184,7 +184,7 @@ class TableView:
         hashes: Hashes,
         keys: Sequence[pa.Array],
         answers: Sequence[tuple[Indices, list[pa.Array]]],
-    ) -> Found:
+    ) -> FoundRows:
         query = np.concatenate([q for q, _ in answers]) if answers else np.zeros(0, np.int64)
         values = [
             concat([arrays[i] for _, arrays in answers], column.type)
@@ -205,4 +205,4 @@ class TableView:
             keys = take_all(keys, query, ascending=True)
         # The keys asked for are the keys found: they need not be copied from the runs.
         columns = [pa.array(hashes), *keys, *values]
-        return Found(query, pa.Table.from_arrays(columns, schema=self._arrow))
+        return FoundRows(query, pa.Table.from_arrays(columns, schema=self._arrow))

@@ -22,7 +22,7 @@ from holdfast.tiers.own_folder import check_own, make_own
 from holdfast.tiers.stored_copy import copy_path, open_copy
 
 __all__ = [
-    "Found",
+    "DiskReport",
     "decode_runs",
     "fetch_runs",
     "first_bytes",
@@ -38,7 +38,7 @@ __all__ = [
 _LEFT_ALONE_S = 3600.0
 
 
-class Found(msgspec.Struct, frozen=True):
+class DiskReport(msgspec.Struct, frozen=True):
     """What a task saw on its host."""
 
     host: str = ""
@@ -50,7 +50,7 @@ class Found(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def survey(root: Path, claim: int, runs: Mapping[str, Run]) -> Found:
+def survey(root: Path, claim: int, runs: Mapping[str, Run]) -> DiskReport:
     """Take over what this host's disk has of ``runs``, into the folder of a claim.
 
     Files are recognised by name, and by an index with a right checksum; they are linked, not copied.
@@ -67,11 +67,11 @@ def survey(root: Path, claim: int, runs: Mapping[str, Run]) -> Found:
         for path in older:
             shutil.rmtree(path, ignore_errors=True)
     except OSError as error:
-        return Found(error=f"{error.strerror or error}: {error.filename or folder}")
-    return Found(runs=tuple(found))
+        return DiskReport(error=f"{error.strerror or error}: {error.filename or folder}")
+    return DiskReport(runs=tuple(found))
 
 
-def probe(root: Path) -> Found:
+def probe(root: Path) -> DiskReport:
     """Whether local forms could be written on this host, by nobody else; changes nothing that stays."""
     existing = root
     while not existing.exists():
@@ -80,8 +80,8 @@ def probe(root: Path) -> Found:
         check_own(root)
         _check_writable(existing)
     except OSError as error:
-        return Found(error=f"{error.strerror or error}: {root}")
-    return Found()
+        return DiskReport(error=f"{error.strerror or error}: {root}")
+    return DiskReport()
 
 
 def leave_mark(folder: Path, name: str) -> bool:
@@ -105,14 +105,14 @@ def remove_marks(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def fetch_runs(folder: Path, storage: Storage, runs: Sequence[Run], claim: int) -> Found:
+def fetch_runs(folder: Path, storage: Storage, runs: Sequence[Run], claim: int) -> DiskReport:
     """Bring runs from checkpoint storage to this host's disk, as they are stored."""
     return _each(runs, RunOpener(folder, storage, own_claim=claim).copy)
 
 
 def decode_runs(
     folder: Path, storage: Storage, runs: Iterable[Run], claim: int, most_bytes: int
-) -> Found:
+) -> DiskReport:
     """Give some of the runs of which this host has the stored form their local form; which it did."""
     copied = [run for run in runs if copy_path(folder, run.name).exists()]
     return _each(first_bytes(copied, most_bytes), RunOpener(folder, storage, own_claim=claim).fetch)
@@ -130,7 +130,7 @@ def first_bytes(runs: Iterable[Run], most: int) -> tuple[Run, ...]:
     return tuple(chosen)
 
 
-def _each(runs: Sequence[Run], do: Callable[[Run], object]) -> Found:
+def _each(runs: Sequence[Run], do: Callable[[Run], object]) -> DiskReport:
     """Do something with every run; those with which it could be done."""
     began = runtime.monotonic()
 
@@ -145,10 +145,10 @@ def _each(runs: Sequence[Run], do: Callable[[Run], object]) -> Found:
     problems = runtime.each(tried, runs, at_once=2)
     done = [run.name for run, problem in zip(runs, problems, strict=True) if not problem]
     error = "; ".join(filter(None, problems))
-    return Found("", tuple(done), runtime.monotonic() - began, error)
+    return DiskReport("", tuple(done), runtime.monotonic() - began, error)
 
 
-def tidy(folder: Path, live: frozenset[str]) -> Found:
+def tidy(folder: Path, live: frozenset[str]) -> DiskReport:
     """Delete what attempts that came to nothing left here a while ago."""
     before = runtime.now_ms() / 1000 - _LEFT_ALONE_S
     for path in folder.iterdir() if folder.exists() else ():
@@ -157,7 +157,7 @@ def tidy(folder: Path, live: frozenset[str]) -> Found:
             unwanted = path.suffix == ".tmp" or path.stem.partition(".")[0] not in live
             if unwanted and path.stat().st_mtime < before:
                 path.unlink()
-    return Found()
+    return DiskReport()
 
 
 def _taken_over(run: Run, folder: Path, older: list[Path]) -> bool:

@@ -12,7 +12,7 @@ from holdfast.state.hashing import FULL_RANGE, Hashes, HashRange
 from holdfast.state.memory import MemoryRun
 from holdfast.state.run import Segment
 from holdfast.state.schema import TableSchema
-from holdfast.state.view import Found, FoundMany, TableView
+from holdfast.state.view import FoundMany, FoundRows, TableView
 from holdfast.tiers.opener import RunOpener
 
 __all__ = ["EpochState", "segments_within"]
@@ -55,7 +55,7 @@ class EpochState:
             changes,
         )
 
-    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
+    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
         """Rows of distinct keys."""
         return self._view(table).lookup(hashes, keys)
 

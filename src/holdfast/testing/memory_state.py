@@ -13,7 +13,7 @@ from holdfast.state.keys import sort_rows
 from holdfast.state.memory import MemoryRun
 from holdfast.state.merge import merge_runs
 from holdfast.state.schema import TableSchema
-from holdfast.state.view import Found, FoundMany, TableView
+from holdfast.state.view import FoundMany, FoundRows, TableView
 
 __all__ = ["MemoryState"]
 
@@ -46,7 +46,7 @@ class MemoryState:
         over._runs = {t: [*changes.get(t, ()), *self._runs.get(t, ())] for t in self._schemas}
         return over
 
-    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
+    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
         """Rows of distinct keys."""
         return self._view(table).lookup(hashes, keys)
 

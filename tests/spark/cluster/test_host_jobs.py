@@ -26,7 +26,7 @@ from holdfast.spark.jvm.placed import Placer
 from holdfast.state.hashing import HashRange, partition_range
 from holdfast.state.run import LocalForm, Run
 from holdfast.state.version import Change, Version
-from holdfast.tasks.disk import Found
+from holdfast.tasks.disk import DiskReport
 
 LONG_S = 60.0
 TABLE = "op.groups"
@@ -175,8 +175,8 @@ def test_a_users_thread_has_its_own_jobs_to_itself_when_hosts_have_been_looked_a
     try:
         before = dict(context._jsc.sc().getLocalProperties())
         jobs = HostJobs(spark, cast(Any, hosts), placer)
-        assert jobs.run([host.name], lambda _: Found(seconds=1.0), "look") == [
-            Found(host.name, seconds=1.0)
+        assert jobs.run([host.name], lambda _: DiskReport(seconds=1.0), "look") == [
+            DiskReport(host.name, seconds=1.0)
         ]
         assert dict(context._jsc.sc().getLocalProperties()) == before
     finally:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from holdfast.operators.aggregates.buffers import Buffers, Overflow, Whose, rows_of
 from holdfast.operators.aggregates.kinds import AggregateSpec
-from holdfast.operators.base import Clock, Found, KeyReader, Operator, Update
+from holdfast.operators.base import Clock, FoundRows, KeyReader, Operator, Update
 from holdfast.operators.columns import column
 from holdfast.operators.groups import Groups
 from holdfast.state.columns import concat, hash_values, take
@@ -108,9 +108,9 @@ class AggregateOperator(Operator):
             columns = [take(c, rows.starts, ascending=True) for c in columns]
         return pa.Table.from_arrays(columns, names=[HASH, *self._table.key_names])
 
-    def _find(self, keys: pa.Table, state: KeyReader) -> Found:
+    def _find(self, keys: pa.Table, state: KeyReader) -> FoundRows:
         if not keys.num_rows:
-            return Found(np.empty(0, np.int64), self._table.arrow.empty_table())
+            return FoundRows(np.empty(0, np.int64), self._table.arrow.empty_table())
         return state.lookup(
             self._table.table, hash_values(keys), keys.select(self._table.key_names)
         )

@@ -15,7 +15,7 @@ from holdfast.spark.cluster.host_jobs import HostJobs
 from holdfast.spark.fleeting import host_is_lost
 from holdfast.spark.jvm.hosts import LiveHosts
 from holdfast.spark.jvm.placed import Placer
-from holdfast.tasks.disk import Found
+from holdfast.tasks.disk import DiskReport
 from holdfast.tasks.here import Here
 
 __all__ = ["SparkFleet"]
@@ -42,7 +42,9 @@ class SparkFleet:
         why = self._live.why_gone(host)
         return Gone(why, host_is_lost(why))
 
-    def run(self, hosts: Sequence[str], task: Callable[[Here], Found], what: str) -> list[Found]:
+    def run(
+        self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
+    ) -> list[DiskReport]:
         """Do something on each host; ``HostGoneError`` if one of several goes."""
         return self._jobs.run(hosts, task, what)
 

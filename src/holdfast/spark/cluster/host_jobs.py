@@ -14,7 +14,7 @@ from holdfast.driver.engine import HostGoneError
 from holdfast.spark.jvm.hosts import LiveHosts
 from holdfast.spark.jvm.placed import Placer, answers, task_host
 from holdfast.spark.session import in_background
-from holdfast.tasks.disk import Found
+from holdfast.tasks.disk import DiskReport
 from holdfast.tasks.here import Here
 
 __all__ = ["HostJobs"]
@@ -32,7 +32,9 @@ class HostJobs:
         self._placer = placer
         self._tag = f"holdfast-hosts-{uuid.uuid4().hex}"
 
-    def run(self, hosts: Sequence[str], task: Callable[[Here], Found], what: str) -> list[Found]:
+    def run(
+        self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
+    ) -> list[DiskReport]:
         """Do something on each host; ``HostGoneError`` if one of several goes."""
 
         def run(index: int) -> bytes:
@@ -42,7 +44,7 @@ class HostJobs:
         described = f"{what} on {', '.join(hosts)}"
         numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)
         with in_background(self._context, described, self._tag), self.ended_without(hosts, what):
-            return [msgspec.json.decode(found, type=Found) for found in answers(numbers, run)]
+            return [msgspec.json.decode(found, type=DiskReport) for found in answers(numbers, run)]
 
     def cancel(self) -> None:
         """End all that run."""

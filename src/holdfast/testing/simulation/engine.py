@@ -23,7 +23,7 @@ from holdfast.driver.scratch import ScratchReader
 from holdfast.errors import CorruptionError, HoldfastError, ProcessingError, StateLostError
 from holdfast.operators.emit import EmitOperator
 from holdfast.placement.planner import Host
-from holdfast.tasks.disk import Found
+from holdfast.tasks.disk import DiskReport
 from holdfast.tasks.emitting import emit_rows
 from holdfast.tasks.here import Here
 from holdfast.tasks.loop import read_loop
@@ -72,10 +72,12 @@ class SimulatedFleet:
         machine = self._machines.all.get(host)
         return Gone("simulated", machine is None or machine.lost)
 
-    def run(self, hosts: Sequence[str], task: Callable[[Here], Found], what: str) -> list[Found]:
+    def run(
+        self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
+    ) -> list[DiskReport]:
         """A task on each host."""
 
-        def on(_: int, here: Here) -> Found:
+        def on(_: int, here: Here) -> DiskReport:
             return replace_host(task(here), here.host)
 
         return self._jobs.run(hosts, on, what, strict=len(set(hosts)) > 1)
@@ -90,9 +92,9 @@ class SimulatedFleet:
         self._jobs.cancel()
 
 
-def replace_host(found: Found, host: str) -> Found:
+def replace_host(found: DiskReport, host: str) -> DiskReport:
     """What was found, with the host where it was."""
-    return Found(host, found.runs, found.seconds, found.error)
+    return DiskReport(host, found.runs, found.seconds, found.error)
 
 
 class SimulatedEngine:
