@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.driver.compute import Computed, Given
 from holdfast.driver.epoch import EpochLoop
-from holdfast.driver.pacing import Pacing, Shape
+from holdfast.driver.pacing import Pacing, StageShape
 from holdfast.driver.start import Start
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE
@@ -41,8 +41,8 @@ Rows = dict[str, list[tuple[Any, ...]]]
 class Whole(Pacing):
     """All partitions, always: so that an epoch has several."""
 
-    def next(self, input_partitions: int = 1) -> Shape:
-        return Shape(self.partitions, preaggregate=False, shuffle=True)
+    def next(self, input_partitions: int = 1) -> StageShape:
+        return StageShape(self.partitions, preaggregate=False, shuffle=True)
 
 
 class Found(NamedTuple):

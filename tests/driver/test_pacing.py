@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.driver.pacing import Pacing, Shape
+from holdfast.driver.pacing import Pacing, StageShape
 
 
 def test_the_first_epoch_gets_all_partitions() -> None:
-    assert Pacing(8).next() == Shape(8, preaggregate=False, shuffle=True)
+    assert Pacing(8).next() == StageShape(8, preaggregate=False, shuffle=True)
 
 
 def test_tiny_epochs_run_as_one_task_without_a_shuffle() -> None:
     pacing = Pacing(8)
     pacing.learn(received=100, keys=90, source_rows=100)
-    assert pacing.next() == Shape(1, preaggregate=False, shuffle=False)
+    assert pacing.next() == StageShape(1, preaggregate=False, shuffle=False)
 
 
 def test_a_burst_after_tiny_epochs_is_spread() -> None:
     pacing = Pacing(8)
     pacing.learn(received=100, keys=90, source_rows=100)
-    assert pacing.next(input_partitions=40) == Shape(8, preaggregate=False, shuffle=True)
+    assert pacing.next(input_partitions=40) == StageShape(8, preaggregate=False, shuffle=True)
 
 
 def test_grouping_is_used_when_keys_repeat_and_dropped_when_they_do_not() -> None:
@@ -29,7 +29,7 @@ def test_grouping_is_used_when_keys_repeat_and_dropped_when_they_do_not() -> Non
     assert pacing.next().preaggregate
     # Grouped, the rows that arrive tell how well it works.
     pacing.learn(received=180_000, keys=150_000, source_rows=1_000_000, grouped=True)
-    assert pacing.next() == Shape(4, preaggregate=True, shuffle=True)
+    assert pacing.next() == StageShape(4, preaggregate=True, shuffle=True)
     pacing.learn(received=900_000, keys=800_000, source_rows=1_000_000, grouped=True)
     assert not pacing.next().preaggregate
 
@@ -44,11 +44,11 @@ def test_few_rows_that_take_long_are_spread() -> None:
     pacing = Pacing(8)
     pacing.learn(received=900, keys=900, source_rows=900, work_s=9.0)
     # The first epoch's work is mostly imports.
-    assert pacing.next() == Shape(1, preaggregate=False, shuffle=False)
+    assert pacing.next() == StageShape(1, preaggregate=False, shuffle=False)
     pacing.learn(received=900, keys=900, source_rows=900, work_s=0.7)
-    assert pacing.next() == Shape(3, preaggregate=False, shuffle=True)
+    assert pacing.next() == StageShape(3, preaggregate=False, shuffle=True)
     pacing.learn(received=900, keys=900, source_rows=900, work_s=0.2)
-    assert pacing.next() == Shape(1, preaggregate=False, shuffle=False)
+    assert pacing.next() == StageShape(1, preaggregate=False, shuffle=False)
 
 
 def test_some_aggregates_always_need_grouping() -> None:

@@ -14,7 +14,7 @@ from holdfast import runtime
 from holdfast.checkpoint.entry import EpochRecord, PlacedPartition, StagedOutput
 from holdfast.driver.engine import AnyGraph, AnyNode, Batch, Engine, NodeJob
 from holdfast.driver.graph import times_of
-from holdfast.driver.pacing import Shape
+from holdfast.driver.pacing import StageShape
 from holdfast.driver.reports import check_loops, complete, places, rows_in
 from holdfast.driver.site import Placement, Site
 from holdfast.operators.base import Clock
@@ -38,7 +38,7 @@ class Given:
     """When the epoch before was."""
     version: Version
     """The state after the epoch before. Its files must stay meanwhile."""
-    shapes: Mapping[str, Shape]
+    shapes: Mapping[str, StageShape]
     """Per operator how its tasks are cut."""
     placement: Placement
     mergeable: frozenset[str] = frozenset()

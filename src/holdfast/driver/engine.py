@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from holdfast import runtime
 from holdfast.driver.graph import Feed, Graph, Node
-from holdfast.driver.pacing import Shape
+from holdfast.driver.pacing import StageShape
 from holdfast.errors import HoldfastError, ProcessingError
 from holdfast.operators.base import Clock
 from holdfast.placement.planner import Host
@@ -78,7 +78,7 @@ class NodeJob:
 
     node: Any
     """A :class:`~holdfast.driver.graph.Node`, as the engine's own graph has it."""
-    shape: Shape
+    shape: StageShape
     clock: Clock
     make_spec: Callable[[int], TaskSpec]
     """The specification of its tasks, of which there are so many."""

@@ -15,7 +15,7 @@ from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.time import PipelineTime
 from holdfast.driver.compute import Computed, EpochComputer, Given
 from holdfast.driver.engine import AnyGraph, AnyNode, Batch, HostGoneError, JobFailedError
-from holdfast.driver.pacing import Pacing, Shape
+from holdfast.driver.pacing import Pacing, StageShape
 from holdfast.driver.progress import EpochProgress, progress_of
 from holdfast.driver.reports import ComputedTwiceError, fetched, received
 from holdfast.errors import InternalError
@@ -42,7 +42,7 @@ class EpochLoop:
     time: PipelineTime
     next_due: Mapping[str, int] | None = None
     """Per kind of time when the next timer may be due; None if that isn't known."""
-    _last_shapes: dict[str, Shape] = field(default_factory=dict)
+    _last_shapes: dict[str, StageShape] = field(default_factory=dict)
 
     @property
     def graph(self) -> AnyGraph:
@@ -103,9 +103,9 @@ class EpochLoop:
         """The operators that know how many rows they have: none of theirs expire."""
         return {op.id for op in self.graph.operators if not op.has_expiry}
 
-    def _shape(self, node: AnyNode, inputs: int) -> Shape:
+    def _shape(self, node: AnyNode, inputs: int) -> StageShape:
         if not node.stateful:
-            return Shape(1, preaggregate=False, shuffle=False)
+            return StageShape(1, preaggregate=False, shuffle=False)
         pacing = self.pacing[node.id]
         shape = pacing.next(1 if node.derived else inputs)
         if node.derived and not shape.shuffle:

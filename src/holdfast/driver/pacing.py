@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Pacing", "Shape"]
+__all__ = ["Pacing", "StageShape"]
 
 # Below this many rows a second task costs more than it computes.
 _TINY_ROWS = 20_000
@@ -18,7 +18,7 @@ _WORTHWHILE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StageShape:
     """How an epoch runs."""
 
     partitions: int
@@ -35,7 +35,7 @@ class Pacing:
     4
     >>> pacing.learn(received=120, keys=100, source_rows=120)
     >>> pacing.next()
-    Shape(partitions=1, preaggregate=False, shuffle=False)
+    StageShape(partitions=1, preaggregate=False, shuffle=False)
     """
 
     def __init__(
@@ -58,21 +58,23 @@ class Pacing:
         self._source_rows = 0
         self._work_s = 0.0
 
-    def next(self, input_partitions: int = 1) -> Shape:
+    def next(self, input_partitions: int = 1) -> StageShape:
         """The shape of the next epoch, whose input comes in so many partitions."""
         if self._received is None:
-            return Shape(self.partitions, self.must_preaggregate, shuffle=True)
+            return StageShape(self.partitions, self.must_preaggregate, shuffle=True)
         if self._source_rows < _TINY_ROWS and input_partitions > _TINY_INPUT_PARTITIONS:
             # Little came last time, but Spark has cut this input in many parts: there is much of it.
-            return Shape(self.partitions, self.must_preaggregate, shuffle=True)
+            return StageShape(self.partitions, self.must_preaggregate, shuffle=True)
         pays = self.may_preaggregate and self._ratio is not None and self._ratio < _WORTHWHILE
         if self.fixed:
-            return Shape(self.partitions, self.must_preaggregate or pays, shuffle=True)
+            return StageShape(self.partitions, self.must_preaggregate or pays, shuffle=True)
         wanted = math.ceil(self._work_s / _WORK_PER_TASK_S)
         if self._source_rows < _TINY_ROWS and wanted < 2:
-            return Shape(1, self.must_preaggregate, shuffle=False)
+            return StageShape(1, self.must_preaggregate, shuffle=False)
         wanted = max(wanted, math.ceil(self._received / _ROWS_PER_TASK))
-        return Shape(min(self.partitions, max(1, wanted)), self.must_preaggregate or pays, True)
+        return StageShape(
+            min(self.partitions, max(1, wanted)), self.must_preaggregate or pays, True
+        )
 
     def learn(
         self,

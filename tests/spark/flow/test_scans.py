@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.driver.pacing import Pacing, Shape
+from holdfast.driver.pacing import Pacing, StageShape
 from holdfast.operators.base import Clock
 from holdfast.spark.flow.scans import Scans, SourceRows
 from holdfast.spark.jvm.frames import frame_of
@@ -207,7 +207,7 @@ def test_plans_that_are_used_again_read_the_rows_of_their_epoch(
     monkeypatch: pytest.MonkeyPatch,
     grouped: bool,
 ) -> None:
-    shape = Shape(2, preaggregate=grouped, shuffle=True)
+    shape = StageShape(2, preaggregate=grouped, shuffle=True)
     monkeypatch.setattr(Pacing, "next", lambda self, inputs=1: shape)
     # To Spark, scans of a source of its second interface are equal, whatever their offsets.
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10)
@@ -240,7 +240,7 @@ def test_plans_that_are_used_again_go_by_the_time_of_their_epoch(
         timed.add([(f"k{i % 2}", epoch * 10 + i, time) for i, time in enumerate(at)])
     results = []
     for grouped in (True, False):
-        shape = Shape(2, preaggregate=grouped, shuffle=True)
+        shape = StageShape(2, preaggregate=grouped, shuffle=True)
         monkeypatch.setattr(Pacing, "next", lambda self, inputs=1, shape=shape: shape)
         sessions = rows.window(hf.session("3 s")).aggregate(n=hf.count(), v=hf.sum("v"))
         last = rows.top(1, by=[("ts", "desc"), "v"])

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.driver.pacing import Pacing, Shape
+from holdfast.driver.pacing import Pacing, StageShape
 from holdfast.spark.jvm import grouping, probing
 from holdfast.spark.jvm.capabilities import ALWAYS, EVERY, OPTIONAL, check, slower
 from holdfast.spark.jvm.gateway import running_context
@@ -111,7 +111,7 @@ def newest(name: str, keys: int) -> dict[Any, tuple[Any, ...]]:
 
 @pytest.fixture
 def pipelines(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipelines:
-    shape = Shape(2, preaggregate=True, shuffle=True)
+    shape = StageShape(2, preaggregate=True, shuffle=True)
     monkeypatch.setattr(Pacing, "next", lambda self, inputs=1: shape)
     return Pipelines(spark, tmp_path)
 

@@ -17,7 +17,7 @@ from holdfast.operators.columns import column
 from holdfast.operators.groups import Groups
 from holdfast.operators.input_rows import Fields
 from holdfast.operators.piece_keys import Hints, keys_of, same_key_for_all
-from holdfast.operators.session.work import SessionWork, Shape
+from holdfast.operators.session.work import SessionRules, SessionWork
 from holdfast.operators.spans import merge_spans
 from holdfast.operators.window.spec import (
     CHANGE,
@@ -184,7 +184,7 @@ class SessionOperator(Operator):
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Begin the work of one task."""
         del place
-        shape = Shape(
+        shape = SessionRules(
             self._state_keys,
             len(self._keys),
             self.gap_ms,

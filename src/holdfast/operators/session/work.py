@@ -36,13 +36,13 @@ from holdfast.state.hashing import HashRange, entry_hashes
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.schema import TableSchema
 
-__all__ = ["SessionWork", "Shape", "entry_low"]
+__all__ = ["SessionRules", "SessionWork", "entry_low"]
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SessionRules:
     """What the work needs to know of its operator."""
 
     keys: Fields
@@ -105,7 +105,7 @@ class SessionWork(Session):
 
     def __init__(
         self,
-        shape: Shape,
+        shape: SessionRules,
         table: TableSchema,
         hints: Hints,
         buffers: Buffers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from holdfast.driver.pacing import Shape
+from holdfast.driver.pacing import StageShape
 from holdfast.operators.emit import EmitOperator
 from holdfast.spark.plans.base import OperatorPlan
 from holdfast.spark.plans.rows import columns_of
@@ -25,7 +25,7 @@ class EmitPlan(OperatorPlan):
         return frame
 
     def partitioned(
-        self, frame: DataFrame, shape: Shape, wanted: frozenset[int] | None = None
+        self, frame: DataFrame, shape: StageShape, wanted: frozenset[int] | None = None
     ) -> DataFrame:
         """The rows where they are."""
         del shape, wanted

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from holdfast.driver.pacing import Shape
+from holdfast.driver.pacing import StageShape
 from holdfast.errors import InternalError
 from holdfast.operators.base import Clock, Operator
 from holdfast.spark.jvm.grouping import GROUPING, Grouped
@@ -64,7 +64,7 @@ class OperatorPlan(ABC):
         raise InternalError(f"rows for {self.operator.id!r} can't be grouped")
 
     def partitioned(
-        self, frame: DataFrame, shape: Shape, wanted: frozenset[int] | None = None
+        self, frame: DataFrame, shape: StageShape, wanted: frozenset[int] | None = None
     ) -> DataFrame:
         """Every row where its key's partition is; only those of ``wanted`` partitions, if given."""
         if not shape.shuffle:

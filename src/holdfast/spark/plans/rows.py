@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 from pyspark.sql.types import StructField
 
-from holdfast.driver.pacing import Shape
+from holdfast.driver.pacing import StageShape
 from holdfast.errors import InputError
 from holdfast.operators.base import Operator
 from holdfast.operators.input_rows import CONTROL, INITIAL, SOURCE, TAG
@@ -114,7 +114,7 @@ class RowPlan(OperatorPlan):
         return frame.select(*columns)
 
     def partitioned(
-        self, frame: DataFrame, shape: Shape, wanted: frozenset[int] | None = None
+        self, frame: DataFrame, shape: StageShape, wanted: frozenset[int] | None = None
     ) -> DataFrame:
         """Every row where its key's partition is; rows of a control stream everywhere."""
         if shape.shuffle and not self.keys:

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from holdfast.driver.pacing import Shape
+from holdfast.driver.pacing import StageShape
 from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.base import Clock, Operator, Place
 from holdfast.spark.stateful.api import TransformWithState, plan_stateful
@@ -39,7 +39,7 @@ def transform_batch(
     plan = plan_stateful(df, keys, call, batch=True)
     partitions = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     lifted = plan.lift(df, first=True)
-    placed = plan.partitioned(lifted, Shape(partitions, shuffle=True, preaggregate=False))
+    placed = plan.partitioned(lifted, StageShape(partitions, shuffle=True, preaggregate=False))
     operator: Operator = plan.operator
     clock = Clock(0, time.time_ns() // 1_000_000)
 
