@@ -18,7 +18,7 @@ from holdfast.operators.base import Clock, StateReader
 from holdfast.operators.columns import Bits, numbers
 from holdfast.operators.input_rows import Fields
 from holdfast.operators.join.matching import Micros, order_by_time
-from holdfast.operators.join.rows import KeySpace, Rows, take_rows
+from holdfast.operators.join.rows import KeySpace, SideRows, take_rows
 from holdfast.state.columns import Indices, hash_values, one_array
 from holdfast.state.hashing import Hashes, HashRange, entry_hashes
 from holdfast.state.keys import SortedRows, merge_sorted, sort_rows
@@ -30,7 +30,7 @@ from holdfast.state.schema import (
     time_to_order,
 )
 
-__all__ = ["EntryTable", "Hints", "Stored"]
+__all__ = ["EntryTable", "JoinHints", "StoredSideRows"]
 
 _AT = "_holdfast_at"
 _ARRIVAL = "_holdfast_arrival"
@@ -44,7 +44,7 @@ _NONE: Indices = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored(Rows):
+class StoredSideRows(SideRows):
     """Rows of one side that came in epochs before."""
 
     entries: pa.Table
@@ -98,7 +98,7 @@ class EntryTable:
         known = {self.time, *(name for name, _ in self.on)}
         return [(name, kind) for name, kind in self.fields if name not in known]
 
-    def find(self, state: StateReader, space: KeySpace, wanted: Bits) -> Stored:
+    def find(self, state: StateReader, space: KeySpace, wanted: Bits) -> StoredSideRows:
         """All rows of the keys that are wanted."""
         asked = np.flatnonzero(wanted)
         entries, groups = self.schema.arrow.empty_table(), np.empty(0, np.int64)
@@ -120,7 +120,7 @@ class EntryTable:
             groups = np.concatenate([groups, np.full(count, number)])
         return self._stored(entries.combine_chunks() if large else entries, groups)
 
-    def _stored(self, entries: pa.Table, groups: Indices) -> Stored:
+    def _stored(self, entries: pa.Table, groups: Indices) -> StoredSideRows:
         micros = numbers(one_array(entries.column(_AT)))
         arrivals = numbers(one_array(entries.column(_ARRIVAL)))
         if (groups[1:] >= groups[:-1]).all():
@@ -132,7 +132,7 @@ class EntryTable:
         if self.marks:
             marks = one_array(entries.column(_MATCHED)).to_numpy(zero_copy_only=False)
             matched = marks.astype(np.bool_)[places]
-        return Stored(
+        return StoredSideRows(
             self._columns(entries), places, groups[places], micros[places], entries, matched
         )
 
@@ -148,7 +148,7 @@ class EntryTable:
 
     def new(
         self,
-        rows: Rows,
+        rows: SideRows,
         kept: Indices,
         space: KeySpace,
         epoch: int,
@@ -173,7 +173,9 @@ class EntryTable:
             return sort_rows(table, len(self.schema.keys)).table
         return table
 
-    def changes(self, new: pa.Table, stored: Stored, gone: Indices, matched: Indices) -> pa.Table:
+    def changes(
+        self, new: pa.Table, stored: StoredSideRows, gone: Indices, matched: Indices
+    ) -> pa.Table:
         """New rows, and of those stored some that are gone and some that now have a match."""
         if not len(gone) and not len(matched):
             return new
@@ -195,7 +197,7 @@ class EntryTable:
 
 
 @dataclass(frozen=True)
-class Hints:
+class JoinHints:
     """The timed table that says when to look at which key."""
 
     name: str
@@ -237,7 +239,7 @@ def _places(hashes: Hashes) -> Indices:
     return places
 
 
-def _entries(stored: Stored, picked: Indices, names: Sequence[str]) -> list[pa.Array]:
+def _entries(stored: StoredSideRows, picked: Indices, names: Sequence[str]) -> list[pa.Array]:
     """Columns of stored rows, in the order of the state table."""
     columns = [one_array(stored.entries.column(name)) for name in names]
     return take_rows(columns, np.sort(stored.places[picked]))

@@ -14,11 +14,11 @@ from holdfast.operators.base import Clock, Place, Session, StateReader, Update
 from holdfast.operators.columns import Bits
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.input_rows import Fields
-from holdfast.operators.join.entries import EntryTable, Hints, Stored
+from holdfast.operators.join.entries import EntryTable, JoinHints, StoredSideRows
 from holdfast.operators.join.matching import Micros, find_stretches
 from holdfast.operators.join.operator import JoinOperator, JoinOutput
 from holdfast.operators.join.packing import SideName
-from holdfast.operators.join.rows import Arrived, KeySpace, Rows, arrived, key_space
+from holdfast.operators.join.rows import Arrived, KeySpace, SideRows, arrived, key_space
 from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import TableSchema
@@ -38,7 +38,7 @@ class _SidePlan:
     reach_ms: int
     """How long after a row's time a row of the other side can still match it."""
     entries: EntryTable
-    hints: Hints | None
+    hints: JoinHints | None
     """Only where rows without a match are put out."""
     once: bool
     """Whether a row with a match is done with: it is put out, or never will be."""
@@ -117,7 +117,7 @@ class IntervalJoinOperator(JoinOperator):
                 # What waits to be put out must be seen until then, so it is deleted instead.
                 expires=not alone,
             ),
-            Hints(f"{self.id}.{side}_due", self.on) if alone else None,
+            JoinHints(f"{self.id}.{side}_due", self.on) if alone else None,
             once,
         )
 
@@ -152,13 +152,13 @@ class _Work:
 
     plan: _SidePlan
     arrived: Arrived
-    stored: Stored
+    stored: StoredSideRows
     new_matched: Bits
     old_matched: Bits
     """Stored rows that found a match in this epoch."""
 
     @property
-    def new(self) -> Rows:
+    def new(self) -> SideRows:
         return self.arrived.rows
 
 
@@ -209,7 +209,12 @@ class _Session(Session):
         return space, works[0], works[1]
 
     def _match(
-        self, left: Rows, left_matched: Bits, right: Rows, right_matched: Bits, space: KeySpace
+        self,
+        left: SideRows,
+        left_matched: Bits,
+        right: SideRows,
+        right_matched: Bits,
+        space: KeySpace,
     ) -> Iterator[pa.Table]:
         """The pairs of some rows; marks those that have one."""
         operator = self.operator
@@ -229,7 +234,7 @@ class _Session(Session):
         for of_left, of_right in found.pairs():
             yield operator.output.pairs(left, right, of_left, of_right)
 
-    def _over(self, work: _Work, rows: Rows) -> Bits:
+    def _over(self, work: _Work, rows: SideRows) -> Bits:
         """Rows that no future row can match."""
         if self.clock.watermark_ms is None:
             return np.zeros(len(rows), np.bool_)

@@ -14,7 +14,7 @@ from holdfast.operators.columns import column, is_valid, numbers
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.input_rows import SOURCE, Fields, input_row_schema
 from holdfast.operators.join.packing import Packing, SideName, pack
-from holdfast.operators.join.rows import Rows
+from holdfast.operators.join.rows import SideRows
 from holdfast.state.columns import Indices, one_array
 
 __all__ = ["LATE_LEFT", "LATE_RIGHT", "JoinOperator", "JoinOutput"]
@@ -36,19 +36,21 @@ class JoinOutput:
         self._right = [] if left_only else [f for f in right if f[0] not in keys]
         self.schema = pa.schema([*on, *self._left, *self._right])
 
-    def pairs(self, left: Rows, right: Rows, of_left: Indices, of_right: Indices) -> pa.Table:
+    def pairs(
+        self, left: SideRows, right: SideRows, of_left: Indices, of_right: Indices
+    ) -> pa.Table:
         """Rows of the left side, each with its match of the right side."""
         arrays = left.at(of_left, [*self._on, *_names(self._left)])
         arrays += right.at(of_right, _names(self._right))
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
-    def left_alone(self, left: Rows, picked: Indices) -> pa.Table:
+    def left_alone(self, left: SideRows, picked: Indices) -> pa.Table:
         """Rows of the left side without a match."""
         arrays = left.at(picked, [*self._on, *_names(self._left)])
         arrays += [pa.nulls(len(picked), kind) for _, kind in self._right]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
-    def right_alone(self, right: Rows, picked: Indices) -> pa.Table:
+    def right_alone(self, right: SideRows, picked: Indices) -> pa.Table:
         """Rows of the right side without a match."""
         arrays = right.at(picked, self._on)
         arrays += [pa.nulls(len(picked), kind) for _, kind in self._left]

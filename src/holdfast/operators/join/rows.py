@@ -17,7 +17,7 @@ from holdfast.state.hashing import Hashes
 from holdfast.state.keys import SortedRows, group_stretches
 from holdfast.state.schema import KEY_HASH
 
-__all__ = ["Arrived", "KeySpace", "Rows", "arrived", "key_space", "take_rows"]
+__all__ = ["Arrived", "KeySpace", "SideRows", "arrived", "key_space", "take_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class KeySpace:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SideRows:
     """Rows of one side, sorted by key and time."""
 
     columns: pa.Table
@@ -71,8 +71,8 @@ class Rows:
 class Arrived:
     """The rows of one side that came in this epoch."""
 
-    rows: Rows
-    timeless: Rows
+    rows: SideRows
+    timeless: SideRows
     """Those that don't say when they happened: they match nothing."""
 
 
@@ -125,8 +125,8 @@ def arrived(
         places, groups, micros = places[order], groups[order], micros[order]
     nowhen = np.zeros(len(timeless), np.int64)
     return Arrived(
-        Rows(columns, places, groups, micros),
-        Rows(columns, timeless, space.of_rows[timeless], nowhen),
+        SideRows(columns, places, groups, micros),
+        SideRows(columns, timeless, space.of_rows[timeless], nowhen),
     )
 
 

@@ -13,10 +13,10 @@ from holdfast.operators.base import Clock, Place, Session, StateReader, Update
 from holdfast.operators.columns import Bits
 from holdfast.operators.event_time import EventTime
 from holdfast.operators.input_rows import Fields
-from holdfast.operators.join.entries import EntryTable, Hints, Stored
+from holdfast.operators.join.entries import EntryTable, JoinHints, StoredSideRows
 from holdfast.operators.join.matching import Micros, find_stretches, stable_order
 from holdfast.operators.join.operator import JoinOperator, JoinOutput
-from holdfast.operators.join.rows import KeySpace, Rows, arrived, key_space
+from holdfast.operators.join.rows import KeySpace, SideRows, arrived, key_space
 from holdfast.state.columns import Indices
 from holdfast.state.hashing import HashRange
 from holdfast.state.keys import SortedRows
@@ -70,8 +70,8 @@ class VersionedJoinOperator(JoinOperator):
         self.output = JoinOutput(on, left, right)
         self.waiting = EntryTable(f"{id}.waiting", self.on, self.left, left_time.column)
         self.versions = EntryTable(f"{id}.versions", self.on, self.right, right_time.column)
-        self.waiting_due = Hints(f"{id}.waiting_due", self.on)
-        self.versions_due = Hints(f"{id}.versions_due", self.on)
+        self.waiting_due = JoinHints(f"{id}.waiting_due", self.on)
+        self.versions_due = JoinHints(f"{id}.versions_due", self.on)
         self.wait_ms = right_time.allowed_lateness_ms
         """How long after its time a left row waits: a version may be that late."""
         self.history_ms = max(left_time.allowed_lateness_ms, right_time.allowed_lateness_ms)
@@ -107,8 +107,8 @@ class _Versions:
     Of those with equal times the one that counts is the last.
     """
 
-    stored: Stored
-    new: Rows
+    stored: StoredSideRows
+    new: SideRows
     groups: Indices
     micros: Micros
     is_new: Bits
@@ -153,14 +153,14 @@ class _Session(Session):
         gained += self._keep(versions, space, changes)
         return Update(changes, operator.output.together(outputs), gained)
 
-    def _is_due(self, rows: Rows) -> Bits:
+    def _is_due(self, rows: SideRows) -> Bits:
         """Left rows that no version can come for any more."""
         if self.clock.watermark_ms is None:
             return np.zeros(len(rows), np.bool_)
         due: Bits = _up(rows.micros) + self.operator.wait_ms <= self.clock.watermark_ms
         return due
 
-    def _versions(self, space: KeySpace, touched: Bits, new: Rows) -> _Versions:
+    def _versions(self, space: KeySpace, touched: Bits, new: SideRows) -> _Versions:
         stored = self.operator.versions.find(self.state, space, touched)
         usable = np.flatnonzero(~space.null[new.groups])
         groups = np.concatenate([stored.groups, new.groups[usable]])
@@ -179,14 +179,14 @@ class _Session(Session):
             deleted[order],
         )
 
-    def _deleted(self, versions: Rows) -> Bits:
+    def _deleted(self, versions: SideRows) -> Bits:
         if self.operator.deleted is None:
             return np.zeros(len(versions), np.bool_)
         (flags,) = versions.at(np.arange(len(versions)), [self.operator.deleted])
         deleted: Bits = flags.fill_null(False).to_numpy(zero_copy_only=False)
         return deleted
 
-    def _join(self, left: Rows, due: Indices, versions: _Versions) -> list[pa.Table]:
+    def _join(self, left: SideRows, due: Indices, versions: _Versions) -> list[pa.Table]:
         """Rows that are due, each with the version valid at its time."""
         groups, micros = left.groups[due], left.micros[due]
         # As far back as there are versions.
@@ -210,9 +210,9 @@ class _Session(Session):
 
     def _wait(
         self,
-        left: Rows,
+        left: SideRows,
         wait: Bits,
-        waiting: Stored,
+        waiting: StoredSideRows,
         done: Bits,
         space: KeySpace,
         changes: dict[str, pa.Table],

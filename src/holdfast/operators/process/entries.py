@@ -93,7 +93,7 @@ class EntriesCell:
             names, values = to_python(piece.column(self.entry.name)), to_python(piece.column(value))
             yield from zip(names, values, strict=True)
 
-    def changes(self, rows: _Rows) -> pa.Table | None:
+    def changes(self, rows: _ChangedEntries) -> pa.Table | None:
         """Rows for the table, sorted, or None if nothing changed."""
         markers = sorted(self.cleared)
         if not rows.owners and not markers:
@@ -130,7 +130,7 @@ class EntriesCell:
 
 
 @dataclass(slots=True)
-class _Rows:
+class _ChangedEntries:
     """Changed entries: whose, what, and the lower half of their hash."""
 
     owners: list[int] = field(default_factory=list)
@@ -175,7 +175,7 @@ class ListCell(EntriesCell):
 
     def finish(self, first: int) -> pa.Table | None:
         """The rows to write."""
-        epoch, rows = self._chunk.clock.epoch, _Rows()
+        epoch, rows = self._chunk.clock.epoch, _ChangedEntries()
         base = (epoch << _SEQUENCE_BITS) + first
         for i, values in self._appended.items():
             if (first + len(values)) >> _SEQUENCE_BITS:
@@ -262,7 +262,7 @@ class MapCell(EntriesCell):
     def finish(self, first: int) -> pa.Table | None:
         """The rows to write."""
         del first
-        rows = _Rows()
+        rows = _ChangedEntries()
         for i, entries in self._written.items():
             rows.owners += [i] * len(entries)
             rows.names += entries

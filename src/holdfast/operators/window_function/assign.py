@@ -16,7 +16,7 @@ from holdfast.operators.spans import merge_spans
 from holdfast.operators.window.spec import SessionGap, Sliding, Tumbling
 from holdfast.state.columns import Indices
 
-__all__ = ["Assigned", "Assigner", "Bounds", "Rows", "assigner_of"]
+__all__ = ["Assigned", "Assigner", "Bounds", "RowsOfKeys", "assigner_of"]
 
 
 class Bounds(NamedTuple):
@@ -38,7 +38,7 @@ class Bounds(NamedTuple):
         return cls(now, before, late - lateness_ms, lateness_ms)
 
 
-class Rows(NamedTuple):
+class RowsOfKeys(NamedTuple):
     """The rows of some keys, those of this epoch first."""
 
     owners: Indices
@@ -80,7 +80,7 @@ class Assigner(ABC):
         """Which rows of this epoch may be in a window that has closed and still takes rows."""
 
     @abstractmethod
-    def assign(self, rows: Rows, bounds: Bounds) -> Assigned:
+    def assign(self, rows: RowsOfKeys, bounds: Bounds) -> Assigned:
         """Which rows go out in which windows: those that close, or had closed but have new rows."""
 
 
@@ -110,7 +110,7 @@ class _Sessions(Assigner):
         closed: Bits = self.last_close_ms(times) <= bounds.now
         return closed
 
-    def assign(self, rows: Rows, bounds: Bounds) -> Assigned:
+    def assign(self, rows: RowsOfKeys, bounds: Bounds) -> Assigned:
         total = len(rows.owners)
         spans = rows.times + self.gap_ms * 1000
         merged = merge_spans(rows.owners, rows.times, spans)
@@ -150,7 +150,7 @@ class _Fixed(Assigner):
         some: Bits = self._ends(times, bounds.over, bounds.now)[1] > 0
         return some
 
-    def assign(self, rows: Rows, bounds: Bounds) -> Assigned:
+    def assign(self, rows: RowsOfKeys, bounds: Bounds) -> Assigned:
         fresh, times = rows.fresh, rows.times
         new, new_ends = self._pairs(times[:fresh], bounds.over, bounds.now)
         old, old_ends = self._pairs(times[fresh:], bounds.before, bounds.now)
@@ -164,7 +164,7 @@ class _Fixed(Assigner):
         return Assigned(members, starts, ends * 1000, last + bounds.lateness <= bounds.now, next_ms)
 
     def _of_reopened(
-        self, rows: Rows, new: Indices, new_ends: Indices, bounds: Bounds
+        self, rows: RowsOfKeys, new: Indices, new_ends: Indices, bounds: Bounds
     ) -> tuple[Indices, Indices]:
         """Earlier rows of windows that had closed before and to which rows of this epoch came."""
         late = new_ends <= bounds.before

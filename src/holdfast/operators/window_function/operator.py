@@ -16,7 +16,7 @@ from holdfast.operators.input_rows import Fields, input_row_schema
 from holdfast.operators.piece_keys import Hints, same_key_for_all
 from holdfast.operators.window.spec import WINDOW_END, WINDOW_START, SessionGap, Sliding, Tumbling
 from holdfast.operators.window_function.assign import assigner_of
-from holdfast.operators.window_function.work import EPOCH, SEQUENCE, FunctionWork, Stored
+from holdfast.operators.window_function.work import EPOCH, SEQUENCE, FunctionWork, KeptForm
 from holdfast.state.schema import Column, TableSchema
 
 __all__ = ["WindowFunction", "WindowFunctionOperator"]
@@ -172,7 +172,7 @@ class WindowFunctionOperator(Operator):
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Begin the work of one task."""
         del place
-        stored = Stored(self._table, self._hints, self._state_keys, self.event_time.column)
+        stored = KeptForm(self._table, self._hints, self._state_keys, self.event_time.column)
         call = (self.function, self.function_schema, self._output)
         return FunctionWork(stored, self._assigner, self.lateness_ms, call, state, clock)
 

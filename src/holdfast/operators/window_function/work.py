@@ -24,14 +24,14 @@ from holdfast.operators.piece_keys import Hints, KeySet, keys_of, read_under, to
 from holdfast.operators.process.program import user_error
 from holdfast.operators.spans import sort_spans
 from holdfast.operators.window.spec import WINDOW_START
-from holdfast.operators.window_function.assign import Assigned, Assigner, Bounds, Rows
+from holdfast.operators.window_function.assign import Assigned, Assigner, Bounds, RowsOfKeys
 from holdfast.state.columns import Indices, concat, take, take_all
 from holdfast.state.hashing import HashRange, entry_hashes, marker_hashes
 from holdfast.state.keys import SortedRows, key_order, sort_rows
 from holdfast.state.schema import TableSchema
 from holdfast.types import type_words
 
-__all__ = ["EPOCH", "SEQUENCE", "FunctionWork", "Stored"]
+__all__ = ["EPOCH", "SEQUENCE", "FunctionWork", "KeptForm"]
 
 EPOCH = "_holdfast_epoch"
 """The epoch that a row came in."""
@@ -45,7 +45,7 @@ Call = tuple[Callable[[pa.Table], pa.Table], pa.Schema, pa.Schema]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class KeptForm:
     """How rows are kept."""
 
     table: TableSchema
@@ -66,7 +66,7 @@ class _Members:
     epochs: Indices
     sequences: Indices
     times: Indices
-    stored: Stored
+    stored: KeptForm
     tables: tuple[pa.Table, pa.Table]
 
     @cached_property
@@ -84,7 +84,7 @@ class FunctionWork(Session):
 
     def __init__(
         self,
-        stored: Stored,
+        stored: KeptForm,
         assigner: Assigner,
         lateness_ms: int,
         call: Call,
@@ -102,7 +102,7 @@ class FunctionWork(Session):
         if not len(members.owners):
             return Update({}, self._output.empty_table(), 0)
         assigned = self._assigner.assign(
-            Rows(members.owners, members.times, members.fresh), self._bounds
+            RowsOfKeys(members.owners, members.times, members.fresh), self._bounds
         )
         changes, more = self._changes(members, assigned.over)
         hints = self._new_hints(members, assigned)
