@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast import runtime
 from holdfast.checkpoint.ledger import Ahead
-from holdfast.driver.engine import Stream
+from holdfast.driver.engine import EpochStream
 from holdfast.driver.parts import QueryParts
 from holdfast.driver.running import RunningPipeline
 from holdfast.driver.scratch import ScratchReader
@@ -66,13 +66,13 @@ class StandInEngine:
 
     def __init__(self, stream: StandInStream) -> None:
         self.stream = stream
-        self.cancelled: list[Stream] = []
+        self.cancelled: list[EpochStream] = []
         """Streams whose epoch was to end."""
 
-    def begin(self, scratch: ScratchReader, on_batch: Callable[[Any, int], None]) -> Stream:
+    def begin(self, scratch: ScratchReader, on_batch: Callable[[Any, int], None]) -> EpochStream:
         return self.stream.run(on_batch)
 
-    def cancel_epoch(self, stream: Stream) -> None:
+    def cancel_epoch(self, stream: EpochStream) -> None:
         self.cancelled.append(stream)
 
     def sources_ended(self) -> bool | None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from holdfast.driver.cluster import ClusterSite
-from holdfast.driver.engine import Fleet, Gone
+from holdfast.driver.engine import Fleet, GoneHost
 from holdfast.placement.health import HostHealth
 from holdfast.placement.planner import Host
 from holdfast.tasks.disk import DiskReport
@@ -27,8 +27,8 @@ class StandInFleet(Fleet):
     def hosts(self, executors: frozenset[str] | None = None) -> tuple[Host, ...]:
         return tuple(Host(name, 2) for name in sorted(self.alive))
 
-    def gone(self, host: str) -> Gone:
-        return Gone("worker lost", for_good=True)
+    def gone(self, host: str) -> GoneHost:
+        return GoneHost("worker lost", for_good=True)
 
     def run(
         self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.driver.engine import Stream
+from holdfast.driver.engine import EpochStream
 from holdfast.driver.host_follower import HostFollower
 from holdfast.errors import HoldfastError
 from holdfast.state.version import Version
@@ -135,7 +135,7 @@ def test_an_epoch_that_was_being_planned_when_its_host_went_is_ended_too() -> No
         cluster.outdated = planning.is_set() and not ended.is_set()
         return cluster.outdated and not cancelled.is_set()
 
-    def cancel(stream: Stream) -> None:
+    def cancel(stream: EpochStream) -> None:
         cancelled.set()
         if begun.is_set():
             ended.set()

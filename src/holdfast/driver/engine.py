@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from holdfast import runtime
-from holdfast.driver.graph import Feed, Graph, Node
+from holdfast.driver.graph import Graph, Node, NodeFeed
 from holdfast.driver.pacing import StageShape
 from holdfast.errors import HoldfastError, ProcessingError
 from holdfast.operators.base import Clock
@@ -35,20 +35,20 @@ __all__ = [
     "Batch",
     "Engine",
     "EpochRun",
+    "EpochStream",
     "Fleet",
-    "Gone",
+    "GoneHost",
     "HostGoneError",
     "JobFailedError",
     "NodeJob",
     "Platform",
-    "Stream",
     "StreamError",
     "Ticker",
 ]
 
 Batch = Any
 """An epoch's input, as the engine hands it over and takes it back."""
-AnyNode = Node[Feed]
+AnyNode = Node[NodeFeed]
 AnyGraph = Graph[Any]
 
 
@@ -114,7 +114,7 @@ class EpochRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class GoneHost:
     """A host without executors."""
 
     why: str
@@ -123,7 +123,7 @@ class Gone:
     """Whether the host itself is lost, and not just its executor, which is started again."""
 
 
-class Stream(Protocol):
+class EpochStream(Protocol):
     """Epochs as they come, one after the other, each a call of the function that it was begun with.
 
     The methods raise :class:`StreamError` when nobody is there any more who could be asked.
@@ -172,7 +172,7 @@ class Engine(Protocol):
     def parallelism(self) -> int:
         """How many tasks an epoch has, unless the user says."""
 
-    def begin(self, scratch: ScratchReader, on_batch: Callable[[Batch, int], None]) -> Stream:
+    def begin(self, scratch: ScratchReader, on_batch: Callable[[Batch, int], None]) -> EpochStream:
         """Begin with epochs, where a folder says."""
 
     # ---- epochs
@@ -189,7 +189,7 @@ class Engine(Protocol):
         no epoch was before.
         """
 
-    def cancel_epoch(self, stream: Stream) -> None:
+    def cancel_epoch(self, stream: EpochStream) -> None:
         """End the job of the epoch in hand, which then fails in a passing way."""
 
     def no_rows(self) -> Batch:
@@ -198,7 +198,7 @@ class Engine(Protocol):
     def has_rows(self, batch: Batch) -> bool:
         """Whether there is any input."""
 
-    def epoch_of(self, stream: Stream) -> AbstractContextManager[None]:
+    def epoch_of(self, stream: EpochStream) -> AbstractContextManager[None]:
         """What runs in here is an epoch, though the stream, which has ended, doesn't call for it."""
 
     def sources_ended(self) -> bool | None:
@@ -244,7 +244,7 @@ class Fleet(Protocol):
     def hosts(self, executors: frozenset[str] | None = None) -> tuple[Host, ...]:
         """The hosts of these executors (by default of all that live), by name."""
 
-    def gone(self, host: str) -> Gone:
+    def gone(self, host: str) -> GoneHost:
         """What is known of a host that has no executor."""
 
     def run(

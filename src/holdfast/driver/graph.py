@@ -14,13 +14,13 @@ from holdfast.operators.description import Description
 from holdfast.sinks.base import Sink
 from holdfast.state.schema import TableSchema
 
-__all__ = ["Columns", "Feed", "Graph", "Node", "SinkPlace", "times_of"]
+__all__ = ["Columns", "Graph", "Node", "NodeFeed", "SinkPlace", "times_of"]
 
 Columns = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Feed:
+class NodeFeed:
     """Rows of a source, or of an operator's output, on their way to an operator."""
 
     source: int | None
@@ -33,7 +33,7 @@ class Feed:
     """Whether the rows are those that the epoch before fed back to the node."""
 
 
-F = TypeVar("F", bound=Feed)
+F = TypeVar("F", bound=NodeFeed)
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Node(Generic[F]):
         return self.operator.side_schemas[output] if output else self.operator.output_schema
 
 
-AnyNode = Node[Feed]
+AnyNode = Node[NodeFeed]
 N = TypeVar("N", bound=Node)  # type: ignore[type-arg] # whatever its feeds are
 
 

@@ -12,7 +12,7 @@ from holdfast import runtime
 from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, Checkpoint, EpochRecord
 from holdfast.driver.ahead import wait_while_ahead
 from holdfast.driver.ending import LastEpochs, await_input
-from holdfast.driver.engine import Batch, Stream, StreamError
+from holdfast.driver.engine import Batch, EpochStream, StreamError
 from holdfast.driver.failures import STOP_FIRST, unexpected
 from holdfast.driver.host_follower import FirstEpoch, HostFollower
 from holdfast.driver.parts import QueryParts
@@ -76,7 +76,7 @@ class RunningPipeline:
         self._merging = runtime.lock()
         self.requests = Requests()
         self.epochs_done = 0
-        self.stream: Stream | None = None
+        self.stream: EpochStream | None = None
         self._beginning = False
         self._epoch_failed = False
         self._threads: list[runtime.Thread] = []
@@ -115,7 +115,7 @@ class RunningPipeline:
             raise self.coordinator.last_error
         return self.last_checkpoint_epoch()
 
-    def wait_past(self, stream: Stream) -> None:
+    def wait_past(self, stream: EpochStream) -> None:
         """Wait until another stream runs instead of this one, or none ever will."""
         self.requests.wait(lambda: self.done.is_set() or self.stream is not stream, _LONG_S)
 
@@ -149,12 +149,12 @@ class RunningPipeline:
         return thread in self._threads
 
     @property
-    def started(self) -> Stream:
+    def started(self) -> EpochStream:
         """Where epochs come from."""
         assert self.stream is not None
         return self.stream
 
-    def _begin_stream(self) -> Stream:
+    def _begin_stream(self) -> EpochStream:
         return self.parts.engine.begin(self.parts.scratch, self._on_batch)
 
     def _on_batch(self, batch: Batch, epoch: int) -> None:
@@ -432,7 +432,7 @@ class RunningPipeline:
 
     # ---- going back to the last checkpoint
 
-    def lose(self, error: StateLostError, parts: QueryParts) -> Stream | None:
+    def lose(self, error: StateLostError, parts: QueryParts) -> EpochStream | None:
         """State is gone that no checkpoint holds: no epoch may begin before it is recovered.
 
         The stream, which has to end; None if the parts that lost it are not in use any more.

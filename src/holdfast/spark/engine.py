@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from holdfast import runtime
-from holdfast.driver.engine import EpochRun, JobFailedError, NodeJob, Stream, StreamError
+from holdfast.driver.engine import EpochRun, EpochStream, JobFailedError, NodeJob, StreamError
 from holdfast.driver.options import Options
 from holdfast.driver.scratch import ScratchReader
 from holdfast.errors import ProcessingError
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["SparkEngine", "SparkStream"]
 
 
-class SparkStream(Stream):
+class SparkStream(EpochStream):
     """Spark's query."""
 
     def __init__(self, query: StreamingQuery) -> None:
@@ -201,7 +201,7 @@ class SparkEngine:
                 batch.sparkSession.conf.set(name, value)
         self._settings = wanted
 
-    def cancel_epoch(self, stream: Stream) -> None:
+    def cancel_epoch(self, stream: EpochStream) -> None:
         """Epochs are jobs of the group of their query."""
         assert isinstance(stream, SparkStream)
         self.spark.sparkContext.cancelJobGroup(str(stream.query.runId))
@@ -214,7 +214,7 @@ class SparkEngine:
         """Whether a batch has any rows."""
         return not batch.isEmpty()
 
-    def epoch_of(self, stream: Stream) -> AbstractContextManager[None]:
+    def epoch_of(self, stream: EpochStream) -> AbstractContextManager[None]:
         """Jobs in here are of a query's group: by that an epoch is cancelled whose host is gone."""
         assert isinstance(stream, SparkStream)
         return marked_epoch(self.spark.sparkContext, stream.query)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast import runtime
 from holdfast.checkpoint.ledger import Ahead
 from holdfast.choices import QueryState
-from holdfast.driver.engine import Stream, StreamError
+from holdfast.driver.engine import EpochStream, StreamError
 from holdfast.driver.host_follower import FOLLOW_S
 from holdfast.driver.parts import QueryParts
 from holdfast.driver.progress import EpochProgress
@@ -281,7 +281,7 @@ class Query(SaysHow):
         if not self.await_termination(deadline.left_s):
             raise deadline.passed(f"{self.name!r} didn't end")
 
-    def _process_all(self, stream: Stream, deadline: _Deadline) -> None:
+    def _process_all(self, stream: EpochStream, deadline: _Deadline) -> None:
         """Wait until Spark has processed what is there; Spark itself would wait for ever."""
         if deadline.left_s is None:
             stream.process_all()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from holdfast.driver.engine import Gone
+from holdfast.driver.engine import GoneHost
 from holdfast.placement.planner import Host
 from holdfast.spark.cluster.executors import check_executors, check_shared
 from holdfast.spark.cluster.host_jobs import HostJobs
@@ -37,10 +37,10 @@ class SparkFleet:
         """The hosts of these executors (by default of all that are alive), by name."""
         return self._live.hosts(executors)
 
-    def gone(self, host: str) -> Gone:
+    def gone(self, host: str) -> GoneHost:
         """What Spark says of the executor that this host lost last."""
         why = self._live.why_gone(host)
-        return Gone(why, host_is_lost(why))
+        return GoneHost(why, host_is_lost(why))
 
     def run(
         self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str

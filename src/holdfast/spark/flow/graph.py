@@ -9,7 +9,7 @@ from functools import cached_property
 from pyspark.sql import Column, DataFrame
 
 from holdfast.checkpoint.time import Watermark
-from holdfast.driver.graph import Columns, Feed, Graph, Node, SinkPlace
+from holdfast.driver.graph import Columns, Graph, Node, NodeFeed, SinkPlace
 from holdfast.errors import InputError, InternalError
 from holdfast.operators.description import Description, digest
 from holdfast.sinks.base import Sink
@@ -27,7 +27,7 @@ Steps = tuple[Callable[[DataFrame], DataFrame], ...]
 
 
 @dataclass(frozen=True)
-class SteppedFeed(Feed):
+class SteppedFeed(NodeFeed):
     """Rows on their way to an operator, and the steps they take on it."""
 
     steps: Steps = ()

@@ -70,7 +70,7 @@ class _Early:
         raise self._refusal(operation, doing)
 
 
-class _Gone:
+class _DeletedState:
     """After ``deleteIfExists``; reading all items finds none, as in PySpark."""
 
     _stateName: str
@@ -94,15 +94,15 @@ class _EarlyList(_Early, _RefusingList): ...
 class _EarlyMap(_Early, _RefusingMap): ...
 
 
-class _GoneValue(_Gone, _RefusingValue):
+class _GoneValue(_DeletedState, _RefusingValue):
     _kind = "Value"
 
 
-class _GoneList(_Gone, _RefusingList):
+class _GoneList(_DeletedState, _RefusingList):
     _kind = "List"
 
 
-class _GoneMap(_Gone, _RefusingMap):
+class _GoneMap(_DeletedState, _RefusingMap):
     _kind = "Map"
 
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 from holdfast import runtime
 from holdfast.driver.engine import (
     EpochRun,
-    Gone,
+    EpochStream,
+    GoneHost,
     HostGoneError,
     JobFailedError,
     NodeJob,
-    Stream,
 )
 from holdfast.driver.scratch import ScratchReader
 from holdfast.errors import CorruptionError, HoldfastError, ProcessingError, StateLostError
@@ -67,10 +67,10 @@ class SimulatedFleet:
         names = sorted({name.rpartition(":")[0] for name in executors})
         return tuple(Host(name, 2) for name in names)
 
-    def gone(self, host: str) -> Gone:
+    def gone(self, host: str) -> GoneHost:
         """What is known of it."""
         machine = self._machines.all.get(host)
-        return Gone("simulated", machine is None or machine.lost)
+        return GoneHost("simulated", machine is None or machine.lost)
 
     def run(
         self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
@@ -120,7 +120,7 @@ class SimulatedEngine:
         """How many tasks an epoch has, unless the user says."""
         return 2
 
-    def begin(self, scratch: ScratchReader, on_batch: Callable[[Any, int], None]) -> Stream:
+    def begin(self, scratch: ScratchReader, on_batch: Callable[[Any, int], None]) -> EpochStream:
         """Begin with epochs."""
         return SimulatedStream(
             self._platform.inputs,
@@ -289,7 +289,7 @@ class SimulatedEngine:
                         tasks[partition] += own.combine_chunks().to_batches()
         return tasks
 
-    def cancel_epoch(self, stream: Stream) -> None:
+    def cancel_epoch(self, stream: EpochStream) -> None:
         """End the job of the epoch in hand."""
         del stream
         self._epoch_jobs.cancel()
@@ -303,7 +303,7 @@ class SimulatedEngine:
         """Whether any source has moved."""
         return batch.has_rows
 
-    def epoch_of(self, stream: Stream) -> AbstractContextManager[None]:
+    def epoch_of(self, stream: EpochStream) -> AbstractContextManager[None]:
         """All the same here."""
         del stream
         return nullcontext()

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from holdfast import runtime
-from holdfast.driver.graph import Feed, Graph, Node, SinkPlace
+from holdfast.driver.graph import Graph, Node, NodeFeed, SinkPlace
 from holdfast.driver.options import Options
 from holdfast.sinks.base import Sink
 from holdfast.storage import Storage
@@ -24,7 +24,7 @@ __all__ = ["SimulatedGraph", "SimulatedPlatform", "graph_of"]
 
 
 @dataclass(kw_only=True)
-class SimulatedGraph(Graph[Node[Feed]]):
+class SimulatedGraph(Graph[Node[NodeFeed]]):
     """A program as a driver sees it."""
 
     program: Program
@@ -35,7 +35,7 @@ def graph_of(program: Program, sinks: dict[str, Sink]) -> SimulatedGraph:
     nodes = []
     for stage in program.stages:
         ports = tuple(
-            tuple(Feed(f.source, f.stage, f.output, f.time, f.loop) for f in port.feeds)
+            tuple(NodeFeed(f.source, f.stage, f.output, f.time, f.loop) for f in port.feeds)
             for port in stage.ports
         )
         nodes.append(

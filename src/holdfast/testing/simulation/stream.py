@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from holdfast import runtime
-from holdfast.driver.engine import Stream, StreamError, Ticker
+from holdfast.driver.engine import EpochStream, StreamError, Ticker
 from holdfast.testing.simulation.inputs import (
     Inputs,
     Ranges,
@@ -48,7 +48,7 @@ class SimulatedTicker(Ticker):
         self._told, self._ended = self.ticks, True
 
 
-class SimulatedStream(Stream):
+class SimulatedStream(EpochStream):
     """Epochs of some inputs, on a folder with offsets and commits."""
 
     def __init__(
