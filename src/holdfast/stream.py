@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.arguments import check_columns, check_rows, check_sinks, once_called
 from holdfast.errors import InputError
-from holdfast.spark.flow.branch import Branch, Output, Source, WatermarkSpec, watermark_of
+from holdfast.spark.flow.branch import Branch, Output, StreamSource, WatermarkSpec, watermark_of
 from holdfast.steps import Steps
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ __all__ = [
     "Output",
     "ResultStream",
     "Rows",
-    "Source",
     "Stream",
+    "StreamSource",
     "WatermarkSpec",
     "configure",
     "result_of",
@@ -91,7 +91,7 @@ def stream(df: DataFrame) -> Stream:
     check_session(df.sparkSession)
     if df.isStreaming:
         check_stream(df)
-    return Stream((Branch(Source(df), df, (), watermark_of(df)),))
+    return Stream((Branch(StreamSource(df), df, (), watermark_of(df)),))
 
 
 class Rows(Steps):

@@ -17,7 +17,7 @@ from holdfast.state.blocks import Block, read_slice
 from holdfast.state.encoding import parquet_options
 from holdfast.state.hashing import FULL_RANGE, HashRange
 from holdfast.state.keys import keys_equal, sort_rows
-from holdfast.state.layout import Layout
+from holdfast.state.layout import ColumnLayout
 from holdfast.state.run import StoredForm
 from holdfast.state.schema import HASH, TOMBSTONE, field_id
 from holdfast.state.stored import StoredInfo, StoredRun, encode_stored
@@ -115,7 +115,7 @@ def test_column_ids_travel_with_the_file() -> None:
 def test_columns_without_ids_are_nobodys() -> None:
     foreign = pa.schema([field.remove_metadata() for field in SCHEMA.arrow])
     with pytest.raises(CorruptionError, match="not the keys"):
-        Layout.find(SCHEMA, "1-x", foreign)
+        ColumnLayout.find(SCHEMA, "1-x", foreign)
 
 
 def test_any_parquet_reader_can_read_the_file() -> None:

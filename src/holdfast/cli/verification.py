@@ -18,7 +18,7 @@ from holdfast.errors import CorruptionError, HoldfastError, StorageError
 from holdfast.sinks.write_ahead import STAGED_EXTENSION
 from holdfast.sinks.write_ahead import is_content_of as is_staged_content
 from holdfast.state.blocks import OpenRun
-from holdfast.state.layout import Layout
+from holdfast.state.layout import ColumnLayout
 from holdfast.state.run import Run
 from holdfast.state.schema import KEY_HASH, TableSchema
 from holdfast.storage import NotFoundError, Storage
@@ -133,7 +133,7 @@ def _wrong_with_run(needed: _Needed, storage: Storage, sizes: dict[str, int]) ->
         opened = open_stored(needed.run, storage)
         opened.verify()
         if needed.schema is not None:
-            Layout.find(needed.schema, needed.run.name, opened.schema)
+            ColumnLayout.find(needed.schema, needed.run.name, opened.schema)
         return _differs(needed.run, opened)
     except (CorruptionError, StorageError) as error:
         return error.message.removeprefix(f"run {needed.run.name}: ")

@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.placement.balance import Integers
 
-__all__ = ["Copy", "Host", "Reading", "by_name", "reading", "scores", "unsaved_holders"]
+__all__ = ["BytesByTier", "Copy", "Host", "by_name", "reading", "scores", "unsaved_holders"]
 
 # What a byte counts, by where a task would find it. A replica is as near as the local form, but
 # has to be decoded. Within a rack the network is only somewhat better than across.
@@ -57,7 +57,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class BytesByTier:
     """Where a partition's bytes come from if it runs on a certain host."""
 
     local: int = 0
@@ -74,7 +74,7 @@ class Reading:
         return self.local + self.replica + self.remote + self.lost
 
 
-def reading(copies: Iterable[Copy], host: str | None, live: frozenset[str]) -> Reading:
+def reading(copies: Iterable[Copy], host: str | None, live: frozenset[str]) -> BytesByTier:
     """What a partition reads, and from where, if it runs on ``host``.
 
     >>> reading([Copy(5, hosts=frozenset({"h1"}))], "h1", frozenset({"h1"})).local
@@ -93,7 +93,7 @@ def reading(copies: Iterable[Copy], host: str | None, live: frozenset[str]) -> R
         else:
             remote += copy.bytes
             stranded += copy.bytes
-    return Reading(local, replica, remote, lost, stranded)
+    return BytesByTier(local, replica, remote, lost, stranded)
 
 
 def by_name(hosts: Iterable[Host]) -> list[Host]:

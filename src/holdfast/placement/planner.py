@@ -14,7 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.placement.balance import Booleans, Integers, divide
-from holdfast.placement.copies import Copy, Host, Reading, by_name, reading, scores, unsaved_holders
+from holdfast.placement.copies import (
+    BytesByTier,
+    Copy,
+    Host,
+    by_name,
+    reading,
+    scores,
+    unsaved_holders,
+)
 from holdfast.placement.reasons import Situation, amount, reason
 
 __all__ = ["Assignment", "Copy", "Host", "PartitionPlan", "place"]
@@ -194,7 +202,7 @@ def _previous(partitions: int, hosts: Sequence[Host], previous: Mapping[int, str
     return np.array(stay, np.int64)
 
 
-def _assignment(partition: int, host: str | None, read: Reading, why: str) -> Assignment:
+def _assignment(partition: int, host: str | None, read: BytesByTier, why: str) -> Assignment:
     return Assignment(
         partition, host, read.local, read.replica, read.remote, read.lost, why, read.stranded
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast.placement.copies import Copy, Reading
+from holdfast.placement.copies import BytesByTier, Copy
 
 __all__ = ["Situation", "amount", "reason"]
 
@@ -38,7 +38,9 @@ def amount(size_bytes: int) -> str:
     return f"{_number(size_bytes, unit)} {_UNITS[unit]}"
 
 
-def reason(copies: Iterable[Copy], host: str | None, read: Reading, situation: Situation) -> str:
+def reason(
+    copies: Iterable[Copy], host: str | None, read: BytesByTier, situation: Situation
+) -> str:
     """Why a partition that reads ``read`` on ``host`` was placed there."""
     copies = tuple(copies)
     if host is None:
@@ -54,7 +56,7 @@ def reason(copies: Iterable[Copy], host: str | None, read: Reading, situation: S
     return "; ".join(parts)
 
 
-def _what_is_near(read: Reading, host: str, situation: Situation) -> str:
+def _what_is_near(read: BytesByTier, host: str, situation: Situation) -> str:
     if not read.total:
         stays = host == situation.previous
         return "nothing to read, " + ("stays where it was" if stays else "fewest partitions")
@@ -79,7 +81,7 @@ def _what_binds(copies: Iterable[Copy], host: str, situation: Situation) -> list
 
 
 def _who_had_more(
-    copies: Iterable[Copy], host: str, read: Reading, situation: Situation
+    copies: Iterable[Copy], host: str, read: BytesByTier, situation: Situation
 ) -> list[str]:
     """Who has more of it on disk than the chosen host, and why it wasn't chosen."""
     if read.local == read.total:
@@ -106,7 +108,7 @@ def _avoided(host: str, situation: Situation) -> str:
     return f"to be avoided ({why})" if why else "to be avoided"
 
 
-def _it(held: int, read: Reading) -> str:
+def _it(held: int, read: BytesByTier) -> str:
     return "it" if held == read.total else f"{amount(held)} of it"
 
 

@@ -20,12 +20,12 @@ from holdfast.errors import ConfigurationError
 from holdfast.sinks._files import sync
 from holdfast.sinks._row_groups import RowGroupWriter
 
-__all__ = ["EpochFiles", "EpochFolders", "Layout", "looks_published"]
+__all__ = ["EpochFiles", "EpochFolders", "EpochLayout", "looks_published"]
 
 _PUBLISHED = re.compile(r"epoch-[0-9]+\.parquet|[^._=][^=]*=[0-9]+")
 
 
-class Layout(ABC):
+class EpochLayout(ABC):
     """How an epoch is put together, and under which name it appears."""
 
     extension: str
@@ -45,7 +45,7 @@ class Layout(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class EpochFiles(Layout):
+class EpochFiles(EpochLayout):
     """A file for each epoch; its number is in the file's name alone.
 
     >>> EpochFiles().name(7)
@@ -84,7 +84,7 @@ class EpochFiles(Layout):
 
 
 @dataclass(frozen=True, slots=True)
-class EpochFolders(Layout):
+class EpochFolders(EpochLayout):
     """A folder for each epoch, in Hive's notation: readers get the epoch as a column.
 
     >>> EpochFolders("epoch").name(7)

@@ -42,7 +42,7 @@ from holdfast.checkpoint.entry import StagedOutput
 from holdfast.errors import ConfigurationError, CorruptionError, HoldfastError
 from holdfast.failpoints import failpoint
 from holdfast.sinks._files import create_file, make_folder, storage_errors, sync
-from holdfast.sinks._layout import EpochFiles, Layout
+from holdfast.sinks._layout import EpochFiles, EpochLayout
 from holdfast.sinks._staged import by_epoch, checksum_in, checksum_of_file, claim_of, epoch_of
 
 __all__ = ["OutputFolder"]
@@ -57,7 +57,7 @@ class OutputFolder:
     """The folder of one Parquet sink."""
 
     root: Path
-    layout: Layout = field(default_factory=EpochFiles)
+    layout: EpochLayout = field(default_factory=EpochFiles)
     _latest: set[str] = field(default_factory=set, init=False, compare=False)
     """The intents of the latest epochs that were published."""
 

@@ -15,7 +15,7 @@ from holdfast.operators.window.spec import (
     Tumbling,
     WindowSpec,
 )
-from holdfast.spark.flow.branch import Source
+from holdfast.spark.flow.branch import StreamSource
 from holdfast.stream import Branch, Output, ResultStream, Stream, WatermarkSpec, result_of
 from holdfast.types import quoted
 
@@ -147,8 +147,8 @@ def _of_branch(branch: Branch) -> Windows | None:
     return _through(windows, frame, branch.steps[begin:])
 
 
-def _at_origin(origin: Source | Output) -> tuple[DataFrame, Windows | None]:
-    if isinstance(origin, Source):
+def _at_origin(origin: StreamSource | Output) -> tuple[DataFrame, Windows | None]:
+    if isinstance(origin, StreamSource):
         return origin.df, None
     result = result_of(origin)
     if origin.name:

@@ -17,7 +17,7 @@ from holdfast.state.blocks import read_slice
 from holdfast.state.columns import Indices, concat, hash_values, take, take_all
 from holdfast.state.hashing import Hashes, HashRange, marker_hashes, prefix_range
 from holdfast.state.keys import group_stretches
-from holdfast.state.parts import MergePart, Source
+from holdfast.state.parts import MergePart, RunRows
 from holdfast.state.schema import TableSchema
 
 __all__ = ["Clears"]
@@ -40,9 +40,9 @@ class Clears:
             for part in parts:
                 if part.range.overlaps(prefix_range(first)):
                     for batch in read_slice(part.run, place):
-                        self.add([Source(part.number, part.layout, batch)])
+                        self.add([RunRows(part.number, part.layout, batch)])
 
-    def add(self, sources: Sequence[Source]) -> bool:
+    def add(self, sources: Sequence[RunRows]) -> bool:
         """Take in the markers among these rows; whether any marker may clear some of them."""
         found = [(self._hashes, self._numbers, self._keys)]
         for source in sources:

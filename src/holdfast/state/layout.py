@@ -15,11 +15,11 @@ from holdfast.state.columns import Indices, take_all
 from holdfast.state.evolve import adapt
 from holdfast.state.schema import HASH, KEY_HASH, TOMBSTONE, TableSchema, field_id
 
-__all__ = ["Layout"]
+__all__ = ["ColumnLayout"]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """The positions of a table's columns in the blocks of one run."""
 
     table: TableSchema
@@ -30,7 +30,7 @@ class Layout:
     tombstone: int | None
 
     @classmethod
-    def find(cls, table: TableSchema, run: str, schema: pa.Schema) -> Layout:
+    def find(cls, table: TableSchema, run: str, schema: pa.Schema) -> ColumnLayout:
         """Find the columns of ``table`` in a run of this name and schema."""
         try:
             places = {

@@ -46,7 +46,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _attempts = itertools.count()
 
 
-class _Index(msgspec.Struct, frozen=True, omit_defaults=True):
+class _LocalIndex(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int
     header_bytes: int
     header_checksum: str
@@ -92,7 +92,7 @@ class LocalRunWriter:
         header, blocks = self._checksums()
         totals = RunTotals(sum(b.rows for b in blocks), self._tombstones, blocks)
         index = msgspec.json.encode(
-            _Index(FORMAT, len(header), checksum(header), totals, self._decoded_from)
+            _LocalIndex(FORMAT, len(header), checksum(header), totals, self._decoded_from)
         )
         digest = checksum(index)
         self._sink.write(index + _TAIL.pack(len(index), int(digest, 16), MAGIC))
@@ -149,7 +149,7 @@ class LocalRun:
         name: str,
         mapped: mmap.mmap,
         data: pa.Buffer,
-        index: _Index,
+        index: _LocalIndex,
         digest: str,
         *,
         verify: bool,
@@ -271,9 +271,9 @@ def _advise(mapped: mmap.mmap, advice: str, start: int, length: int) -> None:
         mapped.madvise(option, start, length)
 
 
-def _decode_index(name: str, encoded: pa.Buffer) -> _Index:
+def _decode_index(name: str, encoded: pa.Buffer) -> _LocalIndex:
     try:
-        index = msgspec.json.decode(encoded, type=_Index)
+        index = msgspec.json.decode(encoded, type=_LocalIndex)
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise _corrupt(name, f"its index can't be read ({error})") from error
     if index.format != FORMAT:

@@ -21,7 +21,7 @@ from holdfast.state.columns import concat, take_all
 from holdfast.state.expiry import TableClock, expire
 from holdfast.state.hashing import FULL_RANGE, HashRange
 from holdfast.state.keys import group_stretches
-from holdfast.state.parts import MergePart, Source, cut_pieces
+from holdfast.state.parts import MergePart, RunRows, cut_pieces
 from holdfast.state.schema import TableSchema, orders_after
 
 __all__ = ["PIECE_ROWS", "merge_runs", "merge_times", "merged_schema"]
@@ -109,7 +109,7 @@ class _Merge:
     clock: TableClock | None
     drop_tombstones: bool
 
-    def piece(self, sources: Sequence[Source], clears: Clears | None) -> Iterator[pa.Table]:
+    def piece(self, sources: Sequence[RunRows], clears: Clears | None) -> Iterator[pa.Table]:
         cleared = clears is not None and clears.add(sources)
         if cleared or len({source.number for source in sources}) > 1:
             chunks = iter([self._newest(sources, clears if cleared else None)])
@@ -122,7 +122,7 @@ class _Merge:
             if len(kept[0]):
                 yield pa.Table.from_arrays(kept[: len(self.result)], schema=self.result)
 
-    def _newest(self, sources: Sequence[Source], clears: Clears | None) -> list[pa.Array]:
+    def _newest(self, sources: Sequence[RunRows], clears: Clears | None) -> list[pa.Array]:
         columns = [source.columns() for source in sources]
         kinds = [array.type for array in columns[0]]
         whole = [concat(arrays, kind) for *arrays, kind in zip(*columns, kinds, strict=True)]

@@ -11,19 +11,19 @@ import pyarrow as pa
 
 from holdfast.state.blocks import Block, OpenRun, read_slice
 from holdfast.state.hashing import FULL_RANGE, HashRange
-from holdfast.state.layout import Layout
+from holdfast.state.layout import ColumnLayout
 from holdfast.state.schema import TableSchema
 
-__all__ = ["MergePart", "Source", "cut_pieces", "in_key_range"]
+__all__ = ["MergePart", "RunRows", "cut_pieces", "in_key_range"]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RunRows:
     """Sorted rows of one run."""
 
     number: int
     """Which run: the higher, the older."""
-    layout: Layout
+    layout: ColumnLayout
     rows: pa.RecordBatch
 
     def columns(self) -> list[pa.Array]:
@@ -43,7 +43,7 @@ class MergePart:
 
     number: int
     run: OpenRun
-    layout: Layout
+    layout: ColumnLayout
     range: HashRange
     """Of the hashes, or in a timed table of the times."""
     key_range: HashRange
@@ -54,16 +54,16 @@ class MergePart:
         cls, schema: TableSchema, number: int, run: OpenRun, span: HashRange
     ) -> MergePart:
         """The rows of a run whose hash lies in a range."""
-        return cls(number, run, Layout.find(schema, run.name, run.schema), span, FULL_RANGE)
+        return cls(number, run, ColumnLayout.find(schema, run.name, run.schema), span, FULL_RANGE)
 
     @classmethod
     def of_times(
         cls, schema: TableSchema, number: int, run: OpenRun, times: HashRange, keys: HashRange
     ) -> MergePart:
         """The rows of a timed run of some times and keys."""
-        return cls(number, run, Layout.find(schema, run.name, run.schema), times, keys)
+        return cls(number, run, ColumnLayout.find(schema, run.name, run.schema), times, keys)
 
-    def read(self, piece: HashRange) -> Iterator[Source]:
+    def read(self, piece: HashRange) -> Iterator[RunRows]:
         """The rows of a piece, block by block."""
         within = self.range.intersect(piece)
         if within is None:
@@ -71,7 +71,7 @@ class MergePart:
         for batch in read_slice(self.run, within):
             rows = batch if self.key_range == FULL_RANGE else in_key_range(batch, self.key_range)
             if rows.num_rows:
-                yield Source(self.number, self.layout, rows)
+                yield RunRows(self.number, self.layout, rows)
 
     def blocks(self) -> Iterator[Block]:
         """The blocks that overlap the range."""

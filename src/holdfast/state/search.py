@@ -19,7 +19,7 @@ from holdfast.state.blocks import OpenRun
 from holdfast.state.columns import Indices, concat, equal, hash_values, take, take_all
 from holdfast.state.hashing import Hashes, HashRange
 from holdfast.state.keys import group_stretches
-from holdfast.state.layout import Layout
+from holdfast.state.layout import ColumnLayout
 from holdfast.state.schema import TableSchema
 
 __all__ = ["Hit", "SearchPart", "guess_place"]
@@ -35,7 +35,7 @@ class Hit(NamedTuple):
     batch: pa.RecordBatch
     rows: Indices
 
-    def without_tombstones(self, layout: Layout) -> Hit:
+    def without_tombstones(self, layout: ColumnLayout) -> Hit:
         """The same without rows that say that their key is gone."""
         marks = layout.tombstones(self.batch)
         if marks is None:
@@ -49,7 +49,7 @@ class SearchPart:
     """A run, as far as the view uses it."""
 
     run: OpenRun
-    layout: Layout
+    layout: ColumnLayout
     firsts: Hashes
     lasts: Hashes
     """The bounds of each block, cut to the segment's range."""
@@ -64,7 +64,7 @@ class SearchPart:
         lasts = np.array(bounds, np.uint64)
         np.maximum(firsts, np.uint64(span.first), out=firsts)
         np.minimum(lasts, np.uint64(span.last), out=lasts)
-        return cls(run, Layout.find(schema, run.name, run.schema), firsts, lasts, bounds)
+        return cls(run, ColumnLayout.find(schema, run.name, run.schema), firsts, lasts, bounds)
 
     @property
     def may_clear(self) -> bool:

@@ -60,7 +60,7 @@ class StoredInfo(msgspec.Struct, frozen=True):
     tombstones: int
 
 
-class _Index(msgspec.Struct, frozen=True):
+class _StoredIndex(msgspec.Struct, frozen=True):
     format: int
     totals: RunTotals
     page_checksums: bool = False
@@ -110,7 +110,7 @@ class _Encoder:
             self._writer = self._open(pa.RecordBatch.from_pylist([], self._schema))
         rows = sum(block.rows for block in self._blocks)
         totals = RunTotals(rows, self._tombstones, tuple(self._blocks))
-        index = msgspec.json.encode(_Index(FORMAT, totals, page_checksums=True)).decode()
+        index = msgspec.json.encode(_StoredIndex(FORMAT, totals, page_checksums=True)).decode()
         self._writer.add_key_value_metadata({INDEX_KEY: index})
         self._writer.close()
         data = self._sink.getbuffer()
@@ -256,7 +256,7 @@ class StoredRun:
 
     def _opened(self, start: int, data: bytes, *, check: bool = False) -> pq.ParquetFile:
         """The file, of which these bytes can be read: one for each, for threads to use."""
-        window = _Window(self._form.size_bytes, start, data)
+        window = _PartOfFile(self._form.size_bytes, start, data)
         return pq.ParquetFile(
             window,
             metadata=self._metadata,
@@ -285,10 +285,10 @@ class StoredRun:
             raise _corrupt(self.name, "it is longer than what was written")
         verify_blocks(self, lambda problem: _corrupt(self.name, problem))
 
-    def _read_index(self) -> _Index:
+    def _read_index(self) -> _StoredIndex:
         try:
             encoded = self._metadata.metadata[INDEX_KEY.encode()]
-            index = msgspec.json.decode(encoded, type=_Index)
+            index = msgspec.json.decode(encoded, type=_StoredIndex)
         except (KeyError, TypeError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise _corrupt(self.name, f"its index can't be read ({error})") from error
         if index.format != FORMAT:
@@ -329,7 +329,7 @@ def _extent(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
     return start, start + chunk.total_compressed_size
 
 
-class _Window(io.RawIOBase):
+class _PartOfFile(io.RawIOBase):
     """A file of which only one stretch can be read: what Parquet's reader sees of an object."""
 
     def __init__(self, size: int, start: int, data: bytes) -> None:

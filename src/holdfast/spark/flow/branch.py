@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.spark.said import SaidResult
 
-__all__ = ["Branch", "LoopStart", "Output", "Source", "WatermarkSpec", "watermark_of"]
+__all__ = ["Branch", "LoopStart", "Output", "StreamSource", "WatermarkSpec", "watermark_of"]
 
 
 def watermark_of(df: DataFrame) -> WatermarkSpec | None:
@@ -41,7 +41,7 @@ class WatermarkSpec:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class StreamSource:
     """A DataFrame that ``hf.stream`` was given."""
 
     df: DataFrame
@@ -64,7 +64,7 @@ class LoopStart(Output):
 class Branch:
     """Rows from one place, and the steps they take."""
 
-    origin: Source | Output
+    origin: StreamSource | Output
     df: DataFrame
     """What the rows look like behind the steps. Behind a source it is the stream itself."""
     steps: tuple[Callable[[DataFrame], DataFrame], ...]
@@ -91,6 +91,6 @@ class Branch:
             mark = None
         elif mark is not None:
             check_event_time(df, mark.column)
-        elif isinstance(self.origin, Source):
+        elif isinstance(self.origin, StreamSource):
             mark = watermark_of(df)
         return Branch(self.origin, df, (*self.steps, step), mark)

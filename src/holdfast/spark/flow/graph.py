@@ -13,7 +13,7 @@ from holdfast.driver.graph import Columns, Graph, Node, NodeFeed, SinkPlace
 from holdfast.errors import InputError, InternalError
 from holdfast.operators.description import Description, digest
 from holdfast.sinks.base import Sink
-from holdfast.spark.flow.branch import Branch, LoopStart, Output, Source, WatermarkSpec
+from holdfast.spark.flow.branch import Branch, LoopStart, Output, StreamSource, WatermarkSpec
 from holdfast.spark.flow.emit import EmitPlan
 from holdfast.spark.jvm.renaming import renamed_columns
 from holdfast.spark.jvm.trees import plan_words
@@ -168,14 +168,14 @@ def _sources(
     ends: dict[int, list[Branch]] = {}
     for stream in streams:
         for branch in stream.branches:
-            if isinstance(branch.origin, Source):
+            if isinstance(branch.origin, StreamSource):
                 ends.setdefault(id(branch.origin), []).append(branch)
     frames: list[DataFrame] = []
     known: dict[int, _Sourced] = {}
     for origin, branches in ends.items():
         whole = len({id(branch.df) for branch in branches}) == 1
         first = branches[0]
-        assert isinstance(first.origin, Source)
+        assert isinstance(first.origin, StreamSource)
         known[origin] = _Sourced(len(frames), whole)
         frames.append(first.df if whole else first.origin.df)
     return frames, known
@@ -261,7 +261,7 @@ class _Builder:
         self.nodes[node.id] = node
 
     def _feed(self, branch: Branch, port: str, *, timed: bool) -> SteppedFeed:
-        if isinstance(branch.origin, Source):
+        if isinstance(branch.origin, StreamSource):
             source = self.sources[id(branch.origin)]
             steps = () if source.whole else branch.steps
             time = None

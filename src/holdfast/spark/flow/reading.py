@@ -20,13 +20,13 @@ from holdfast.spark.jvm.probing import has
 from holdfast.spark.jvm.trees import PRUNING, comes_of
 from holdfast.types import quoted
 
-__all__ = ["Reading", "readings"]
+__all__ = ["SourceReading", "readings"]
 
 _LEAF = "LogicalRDD"
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceReading:
     """A source, and what of it is read."""
 
     source: DataFrame
@@ -54,10 +54,11 @@ class Reading:
         ]
 
 
-def readings(graph: FlowGraph) -> list[Reading]:
+def readings(graph: FlowGraph) -> list[SourceReading]:
     """What is read of each source of a pipeline. Runs no Spark job."""
     return [
-        Reading(source, _used(graph, number, source)) for number, source in enumerate(graph.sources)
+        SourceReading(source, _used(graph, number, source))
+        for number, source in enumerate(graph.sources)
     ]
 
 

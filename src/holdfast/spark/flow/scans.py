@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.spark.flow.reading import Reading
+from holdfast.spark.flow.reading import SourceReading
 from holdfast.spark.flow.slices import split
 from holdfast.spark.jvm.scans import Part, ScanColumns, parts_of_batch
 
@@ -40,7 +40,7 @@ class SourceRows:
 class Scans:
     """Finds the plans under the batches of one query."""
 
-    def __init__(self, session: SparkSession, reading: Sequence[Reading]) -> None:
+    def __init__(self, session: SparkSession, reading: Sequence[SourceReading]) -> None:
         self._session = session
         self._reading = reading
 
