@@ -178,7 +178,7 @@ class WindowedStream(SaysHow):
         return stream
 
 
-class _InWindows(ResultStream):
+class _ResultsOfWindows(ResultStream):
     """What windows have in common."""
 
     windows: WindowedStream
@@ -196,7 +196,7 @@ class _InWindows(ResultStream):
 
 
 @dataclass(frozen=True, eq=False)
-class WindowResultStream(_InWindows):
+class WindowResultStream(_ResultsOfWindows):
     """Aggregates per key and window: what ``WindowedStream.aggregate`` returns.
 
     >>> import holdfast as hf
@@ -244,7 +244,7 @@ class WindowResultStream(_InWindows):
 
 
 @dataclass(frozen=True, eq=False)
-class AppliedStream(_InWindows):
+class AppliedStream(_ResultsOfWindows):
     """What a function makes of each window's rows: what ``WindowedStream.apply`` returns.
 
     >>> import holdfast as hf

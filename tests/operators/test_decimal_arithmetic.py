@@ -16,7 +16,7 @@ from holdfast.operators.aggregates.decimals import (
     sum_decimals,
 )
 from holdfast.operators.columns import make_array
-from holdfast.operators.groups import GroupOverflow, Groups
+from holdfast.operators.groups import GroupOverflow, RowGroups
 
 KIND = pa.decimal128(38, 0)
 
@@ -30,7 +30,7 @@ def test_sums_equal_pythons(numbers: list[int], data: st.DataObject) -> None:
     starts = data.draw(st.sets(st.integers(0, len(numbers) - 1))) | {0}
     cuts = [*sorted(starts), len(numbers)]
     sums = [sum(numbers[a:b]) for a, b in itertools.pairwise(cuts)]
-    groups = Groups(np.array(sorted(starts)), len(numbers))
+    groups = RowGroups(np.array(sorted(starts)), len(numbers))
     bad = [i for i, total in enumerate(sums) if abs(total) >= 10**38]
     if bad:
         with pytest.raises(GroupOverflow) as error:

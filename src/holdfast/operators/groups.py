@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from holdfast.operators.columns import Bits, NDArray
 
-__all__ = ["GroupOverflow", "Groups"]
+__all__ = ["GroupOverflow", "RowGroups"]
 
 Indices = npt.NDArray[np.int64]
 _EXACT_IN_DOUBLE = 2**53
@@ -28,13 +28,13 @@ class GroupOverflow(ArithmeticError):  # noqa: N818 - what happened, not a fault
 
 
 @dataclass(frozen=True)
-class Groups:
+class RowGroups:
     """Rows in groups, and behind them, for some of the groups, one more row each (their state).
 
     Group i has the rows from ``starts[i]`` up to the next start. Row ``rows + j`` belongs to group
     ``extra[j]``; those ascend.
 
-    >>> groups = Groups(np.array([0, 2]), 3, extra=np.array([1]))
+    >>> groups = RowGroups(np.array([0, 2]), 3, extra=np.array([1]))
     >>> groups.sum_floats(np.array([1.0, 2.0, 5.0, 100.0])).tolist()
     [3.0, 105.0]
     """

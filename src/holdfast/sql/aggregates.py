@@ -15,7 +15,7 @@ from holdfast.sql.expressions import whole_number
 from holdfast.sql.refuse import AGGREGATES, check_scalar, refuse
 from holdfast.sql.relation import free_name
 
-__all__ = ["Inputs", "aggregate_of", "is_aggregate"]
+__all__ = ["ReadColumns", "aggregate_of", "is_aggregate"]
 
 _OF_ONE: dict[str, Callable[[str], hf.Aggregate]] = {
     "COUNT": hf.count,
@@ -56,7 +56,7 @@ _INSTEAD = {
 
 
 @dataclass
-class Inputs:
+class ReadColumns:
     """The columns that an operator reads: those of its input, and what is computed of them."""
 
     time: str | None
@@ -94,7 +94,7 @@ def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.AggFunc) or name_of(node) in AGGREGATES
 
 
-def aggregate_of(node: exp.Expr, inputs: Inputs) -> hf.Aggregate:
+def aggregate_of(node: exp.Expr, inputs: ReadColumns) -> hf.Aggregate:
     """The aggregate of Holdfast that a call means; what it reads is added to the inputs."""
     condition = None
     if isinstance(node, exp.Filter):
@@ -158,7 +158,7 @@ class _Call:
     name: str
     node: exp.Anonymous
     condition: exp.Expr | None
-    inputs: Inputs
+    inputs: ReadColumns
 
     def made(self) -> hf.Aggregate:
         arguments = self.node.expressions

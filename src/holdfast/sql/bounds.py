@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     Step: TypeAlias = Callable[[DataFrame], DataFrame]
 
-__all__ = ["Spread", "Windows", "cut_into", "of_both", "of_join", "timed", "windows_of"]
+__all__ = ["Spread", "WindowBounds", "cut_into", "of_both", "of_join", "timed", "windows_of"]
 
 _NAMES = frozenset([WINDOW_START, WINDOW_END])
 _NONE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class Windows:
+class WindowBounds:
     """The windows that rows are results of, or were put into."""
 
     spec: WindowSpec | None
@@ -66,7 +66,7 @@ class Windows:
         """How long each is; None if that differs."""
         return self.spec.size_ms if isinstance(self.spec, Tumbling | Sliding) else None
 
-    def called(self, names: Mapping[str, Iterable[str]]) -> Windows:
+    def called(self, names: Mapping[str, Iterable[str]]) -> WindowBounds:
         """The same windows, of rows whose columns have other names, or several each."""
         starts, ends, others, times = (
             frozenset(name for old in columns for name in names.get(old, ()))
@@ -74,13 +74,13 @@ class Windows:
         )
         return replace(self, starts=starts, ends=ends, others=others, times=times)
 
-    def among(self, columns: Iterable[str]) -> Windows:
+    def among(self, columns: Iterable[str]) -> WindowBounds:
         """The same windows, of rows that have these columns alone."""
         return self.called({name: (name,) for name in columns})
 
-    def unknown(self) -> Windows:
+    def unknown(self) -> WindowBounds:
         """What is left to know if nobody can tell the windows any more: there are bounds."""
-        return Windows(None, others=self.bounds)
+        return WindowBounds(None, others=self.bounds)
 
 
 @dataclass(frozen=True)
@@ -97,20 +97,20 @@ class Spread:
 
 
 def cut_into(
-    spec: WindowSpec, before: Windows | None, columns: Iterable[str], time: str | None = None
-) -> Windows | None:
+    spec: WindowSpec, before: WindowBounds | None, columns: Iterable[str], time: str | None = None
+) -> WindowBounds | None:
     """The windows that rows, or groups of them, are in now; bounds that they had are mere columns.
 
     ``time`` is the column by which rows were put into them; None if they are results.
     """
     kept = _NONE if before is None else before.among(columns).bounds - _NAMES
     if isinstance(spec, GlobalWindow):
-        return Windows(None, others=kept) if kept else None
+        return WindowBounds(None, others=kept) if kept else None
     times = _NONE if time is None else frozenset([time])
-    return Windows(spec, frozenset([WINDOW_START]), frozenset([WINDOW_END]), kept, times)
+    return WindowBounds(spec, frozenset([WINDOW_START]), frozenset([WINDOW_END]), kept, times)
 
 
-def of_both(one: Windows | None, other: Windows | None) -> Windows | None:
+def of_both(one: WindowBounds | None, other: WindowBounds | None) -> WindowBounds | None:
     """The windows of rows that were put together, and have the same columns."""
     if one is None or other is None:
         found = one or other
@@ -118,10 +118,10 @@ def of_both(one: Windows | None, other: Windows | None) -> Windows | None:
     starts, ends = one.starts & other.starts, one.ends & other.ends
     spec = one.spec if one.spec == other.spec else None
     others = (one.bounds | other.bounds) - starts - ends
-    return Windows(spec, starts, ends, others, one.times & other.times)
+    return WindowBounds(spec, starts, ends, others, one.times & other.times)
 
 
-def of_join(timing: Windows | None, other: Windows | None) -> Windows | None:
+def of_join(timing: WindowBounds | None, other: WindowBounds | None) -> WindowBounds | None:
     """The windows of joined rows: of the side whose time they have, and of the other one."""
     if other is None:
         return timing
@@ -131,12 +131,12 @@ def of_join(timing: Windows | None, other: Windows | None) -> Windows | None:
     return replace(timing, others=others - timing.starts - timing.ends)
 
 
-def windows_of(stream: Stream) -> Windows | None:
+def windows_of(stream: Stream) -> WindowBounds | None:
     """The windows that the rows of a stream are results of."""
     return reduce(of_both, map(_of_branch, stream.branches))
 
 
-def _of_branch(branch: Branch) -> Windows | None:
+def _of_branch(branch: Branch) -> WindowBounds | None:
     frame, windows = _at_origin(branch.origin)
     begin = 0
     for at, step in enumerate(branch.steps):
@@ -147,7 +147,7 @@ def _of_branch(branch: Branch) -> Windows | None:
     return _through(windows, frame, branch.steps[begin:])
 
 
-def _at_origin(origin: StreamSource | Output) -> tuple[DataFrame, Windows | None]:
+def _at_origin(origin: StreamSource | Output) -> tuple[DataFrame, WindowBounds | None]:
     if isinstance(origin, StreamSource):
         return origin.df, None
     result = result_of(origin)
@@ -160,7 +160,9 @@ def _behind(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
     return reduce(lambda made, step: step(made), steps, frame)
 
 
-def _through(windows: Windows | None, frame: DataFrame, steps: Sequence[Step]) -> Windows | None:
+def _through(
+    windows: WindowBounds | None, frame: DataFrame, steps: Sequence[Step]
+) -> WindowBounds | None:
     """The windows of rows behind steps."""
     if windows is None or not steps:
         return windows
@@ -175,7 +177,7 @@ def _through(windows: Windows | None, frame: DataFrame, steps: Sequence[Step]) -
     return replace(found, others=found.others | anew)
 
 
-def _of_results(result: ResultStream) -> Windows | None:
+def _of_results(result: ResultStream) -> WindowBounds | None:
     from holdfast.joins import JoinedStream, VersionedStream
     from holdfast.keyed import DeduplicatedStream
     from holdfast.tops import TopStream
@@ -187,7 +189,7 @@ def _of_results(result: ResultStream) -> Windows | None:
     if isinstance(result, AppliedStream):
         # What the function makes of them is its own affair.
         named = _NAMES.intersection(columns)
-        return Windows(None, others=named) if named else None
+        return WindowBounds(None, others=named) if named else None
     if isinstance(result, TopStream | DeduplicatedStream):
         return windows_of(result.keyed.source)
     if isinstance(result, JoinedStream | VersionedStream):

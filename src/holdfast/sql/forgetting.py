@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from holdfast.operators.window.spec import WINDOW_END, Tumbling
-from holdfast.sql.bounds import Windows
+from holdfast.sql.bounds import WindowBounds
 from holdfast.sql.dialect import text_of
 from holdfast.sql.expressions import columns_in
 from holdfast.sql.refuse import refuse
@@ -43,7 +43,7 @@ def check_no_bound(node: exp.Expr, nodes: list[exp.Expr], relation: Relation) ->
 
 def _bound_in(node: exp.Expr, relation: Relation) -> str | None:
     """The first column in an expression that holds a bound of windows."""
-    bounds = (relation.windows or Windows(None)).bounds
+    bounds = (relation.windows or WindowBounds(None)).bounds
     if _is_end(relation):
         bounds |= {str(relation.time)}
     return next((each.name for each in columns_in(node) if each.name in bounds), None)
@@ -51,20 +51,20 @@ def _bound_in(node: exp.Expr, relation: Relation) -> str | None:
 
 def _is_end(relation: Relation) -> bool:
     """Whether the time of the rows is the end of a window."""
-    mark, windows = relation.stream.watermark, relation.windows or Windows(None)
+    mark, windows = relation.stream.watermark, relation.windows or WindowBounds(None)
     return mark is not None and (mark.is_end or mark.column in windows.ends)
 
 
 def _is_told(nodes: list[exp.Expr], relation: Relation) -> bool:
     """Whether columns among these tell the end of a row's window, which is its time."""
-    windows = relation.windows or Windows(None)
+    windows = relation.windows or WindowBounds(None)
     # A step may have made the time anew: then it is no end of the windows that are known.
     told = windows.telling if relation.time in windows.ends else set()
     return bool({text_of(node) for node in nodes} & set(map(quoted, {*told, str(relation.time)})))
 
 
 def _how_to_group(node: exp.Expr, bound: str, nodes: list[exp.Expr], relation: Relation) -> str:
-    windows, time = relation.windows or Windows(None), relation.spoken_time
+    windows, time = relation.windows or WindowBounds(None), relation.spoken_time
     plain = isinstance(node, exp.Column)
     if relation.time is None:
         return _END_TOO.format("" if plain else "and group by it besides, ")
@@ -118,7 +118,7 @@ def check_distinct(nodes: list[exp.Expr], relation: Relation, grouped: bool) -> 
 
 
 def _how_to_forget(nodes: list[exp.Expr], made: exp.Expr, relation: Relation, grouped: bool) -> str:
-    windows, time = relation.windows or Windows(None), relation.spoken_time
+    windows, time = relation.windows or WindowBounds(None), relation.spoken_time
     if relation.time is None:
         return _END_TOO.format("and here, ")
     if _is_end(relation):

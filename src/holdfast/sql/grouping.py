@@ -15,8 +15,8 @@ from holdfast.operators.window.spec import (
     Tumbling,
     WindowSpec,
 )
-from holdfast.sql.aggregates import Inputs, aggregate_of, is_aggregate
-from holdfast.sql.bounds import Windows, cut_into
+from holdfast.sql.aggregates import ReadColumns, aggregate_of, is_aggregate
+from holdfast.sql.bounds import WindowBounds, cut_into
 from holdfast.sql.dialect import name_of, text_of
 from holdfast.sql.expressions import resolved, whole_number
 from holdfast.sql.forgetting import check_no_bound
@@ -96,7 +96,7 @@ class _Grouping:
         # Everything from here on is over the columns of the stream.
         columns = [*relation.stream.df.columns, *_bounds(relation)]
         self.relation = replace(relation, names=tuple(Known(None, c, c) for c in columns))
-        self.inputs = Inputs(relation.time)
+        self.inputs = ReadColumns(relation.time)
         self.keys: dict[str, str] = {}
         self.bounds: dict[str, str] = {}
         """Columns that hold the bounds of the windows, and which of the two."""
@@ -277,7 +277,7 @@ class _Grouping:
         relation = _results(result, cut_into(spec, kept, keys))
         return _as_before(relation, spec) if self.groups_results else relation
 
-    def _bounds_among_keys(self, before: Windows | None) -> Windows | None:
+    def _bounds_among_keys(self, before: WindowBounds | None) -> WindowBounds | None:
         """Bounds of windows that rows were in, by which they are grouped besides."""
         if before is None:
             return None
@@ -312,7 +312,7 @@ def _before(relation: Relation, size_ms: int) -> str:
     return f"timestamp_micros(unix_micros({end}) - {size_ms * 1000})"
 
 
-def _results(result: ResultStream, windows: Windows | None) -> Relation:
+def _results(result: ResultStream, windows: WindowBounds | None) -> Relation:
     stream = result.rows
     names = tuple(Known(None, name, name) for name in stream.df.columns)
     return Relation(stream, names, changes_of(result), windows)

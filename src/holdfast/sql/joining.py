@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from sqlglot import exp
 
 from holdfast.errors import InputError
-from holdfast.sql.bounds import Windows, of_join
+from holdfast.sql.bounds import WindowBounds, of_join
 from holdfast.sql.conditions import Conditions, Sides
 from holdfast.sql.dialect import text_of
 from holdfast.sql.expressions import conjuncts
@@ -168,7 +168,7 @@ class _Join:
         )
         return Relation(joined.rows, tuple(self._names()), windows=self._windows())
 
-    def _windows(self) -> Windows | None:
+    def _windows(self) -> WindowBounds | None:
         """The windows of both sides, first of the one whose time the results have."""
         left, right = self.left.windows, self.right.windows
         left = left and left.among(name for _, name in self.ours)

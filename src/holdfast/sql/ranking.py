@@ -9,8 +9,8 @@ from sqlglot import exp
 from holdfast.choices import SortOrder
 from holdfast.errors import InputError
 from holdfast.operators.window.spec import WINDOW_END
-from holdfast.sql.aggregates import Inputs
-from holdfast.sql.bounds import Windows
+from holdfast.sql.aggregates import ReadColumns
+from holdfast.sql.bounds import WindowBounds
 from holdfast.sql.dialect import name_of, text_of
 from holdfast.sql.expressions import columns_in, whole_number
 from holdfast.sql.grouping import Item
@@ -36,7 +36,7 @@ def is_row_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Window) and name_of(node.this) == "ROW_NUMBER"
 
 
-def ranked(relation: Relation, items: list[Item], windows: Windows | None) -> Relation:
+def ranked(relation: Relation, items: list[Item], windows: WindowBounds | None) -> Relation:
     """Rows that wait for a bound of their row number."""
     must_append(relation, "ROW_NUMBER()")
     numbers = [item for item in items if is_row_number(item.node)]
@@ -45,7 +45,7 @@ def ranked(relation: Relation, items: list[Item], windows: Windows | None) -> Re
     window = numbers[0].node
     assert isinstance(window, exp.Window)
     check_arguments(window, {"this", "partition_by", "order", "over"})
-    inputs = Inputs(relation.time)
+    inputs = ReadColumns(relation.time)
     for item in items:
         if item is not numbers[0]:
             check_scalar(item.node, "SELECT")
@@ -71,9 +71,9 @@ def ranked(relation: Relation, items: list[Item], windows: Windows | None) -> Re
     )
 
 
-def _end(relation: Relation, parts: set[str], inputs: Inputs) -> str | None:
+def _end(relation: Relation, parts: set[str], inputs: ReadColumns) -> str | None:
     """The column with the end of the windows, if rows are numbered in each window."""
-    mark, windows = relation.stream.watermark, relation.windows or Windows(None)
+    mark, windows = relation.stream.watermark, relation.windows or WindowBounds(None)
     ends = windows.ends | ({mark.column} if mark is not None and mark.is_end else set())
     if not parts & set(map(quoted, windows.bounds | ends)):
         return None
@@ -94,12 +94,12 @@ def _end(relation: Relation, parts: set[str], inputs: Inputs) -> str | None:
     return refuse("PARTITION BY bounds of windows that don't say when these end", hint)
 
 
-def _added(inputs: Inputs, node: exp.Expr, where: str) -> str:
+def _added(inputs: ReadColumns, node: exp.Expr, where: str) -> str:
     check_scalar(node, where)
     return inputs.add(node, "_by")
 
 
-def _ordered(inputs: Inputs, node: exp.Expr) -> tuple[str, bool]:
+def _ordered(inputs: ReadColumns, node: exp.Expr) -> tuple[str, bool]:
     descending = bool(node.args.get("desc"))
     if not isinstance(node, exp.Ordered) or bool(node.args.get("nulls_first")) == descending:
         refuse(

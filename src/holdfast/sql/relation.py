@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from holdfast.choices import ChangeKind
 from holdfast.errors import InputError
 from holdfast.operators.window.spec import CHANGE, WindowSpec
-from holdfast.sql.bounds import Spread, Windows, timed, windows_of
+from holdfast.sql.bounds import Spread, WindowBounds, timed, windows_of
 from holdfast.sql.refuse import refuse
 from holdfast.stream import Branch, Output, ResultStream, Rows, Stream, result_of
 from holdfast.types import quoted
@@ -69,7 +69,7 @@ class Relation:
     stream: Stream
     names: tuple[Known, ...]
     changes: ChangeKind = "append"
-    windows: Windows | None = None
+    windows: WindowBounds | None = None
     cut: Cut | None = None
     rank: Rank | None = None
     unnamed: Mapping[str, str] = field(default_factory=dict)

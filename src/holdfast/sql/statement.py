@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from holdfast.arguments import said
 from holdfast.errors import InputError
-from holdfast.sql.bounds import Windows, of_both
+from holdfast.sql.bounds import WindowBounds, of_both
 from holdfast.sql.dialect import WINDOW_TABLES, name_of, parse_statement, text_of
 from holdfast.sql.expressions import columns_in, conjuncts, output_name, resolved, scalar
 from holdfast.sql.forgetting import check_distinct
@@ -150,7 +150,7 @@ def _union(node: exp.Union, tables: Tables) -> Relation:
     )
 
 
-def _windows_of_both(left: Relation, right: Relation) -> Windows | None:
+def _windows_of_both(left: Relation, right: Relation) -> WindowBounds | None:
     """The windows of the rows, as far as those of both sides are alike and in the same columns."""
     ours = left.windows and left.windows.among(known.column for known in left.names)
     names: dict[str, list[str]] = {}
@@ -387,7 +387,7 @@ def _selected(relation: Relation, items: list[Item]) -> Relation:
     return Relation(stream, names, relation.changes, _windows(relation, items))
 
 
-def _windows(relation: Relation, items: list[Item]) -> Windows | None:
+def _windows(relation: Relation, items: list[Item]) -> WindowBounds | None:
     """The windows of the rows, and what the columns that tell them are called."""
     if relation.windows is None:
         return None

@@ -10,7 +10,7 @@ from holdfast.errors import InputError
 from holdfast.operators.aggregates.kinds import AggregateSpec, make_merger
 from holdfast.operators.aggregates.merger import Merger
 from holdfast.operators.columns import column
-from holdfast.operators.groups import GroupOverflow, Groups
+from holdfast.operators.groups import GroupOverflow, RowGroups
 from holdfast.state.text import python_rows
 
 __all__ = ["Buffers", "Overflow", "Whose", "rows_of"]
@@ -69,7 +69,7 @@ class Buffers:
         """The buffer columns of a table that has them."""
         return [column(table, name, kind) for name, kind in self.fields]
 
-    def merge(self, columns: Sequence[pa.Array], groups: Groups, whose: Whose) -> list[pa.Array]:
+    def merge(self, columns: Sequence[pa.Array], groups: RowGroups, whose: Whose) -> list[pa.Array]:
         """One buffer of each aggregate per group."""
         return self._each(columns, whose, lambda merger, parts: merger.merge(parts, groups))
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from holdfast.operators.aggregates.merger import Merger
 from holdfast.operators.aggregates.order import sort_within_groups, sortable
 from holdfast.operators.columns import Bits
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 
 __all__ = ["CollectList", "CollectSet", "list_type"]
 
@@ -30,7 +30,7 @@ class CollectSet(Merger):
         self.result = list_type(kind)
         self.parts = (("values", self.result),)
 
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """The least distinct values of all the lists."""
         return _merged(parts, groups, self.limit, distinct=True)
 
@@ -47,7 +47,7 @@ class CollectList(Merger):
         self.result = list_type(kind)
         self.parts = (("order", list_type(order)), ("values", self.result))
 
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """The first values of all the lists."""
         return _merged(parts, groups, self.limit, distinct=False)
 
@@ -57,7 +57,7 @@ class CollectList(Merger):
 
 
 def _merged(
-    lists: Sequence[pa.Array], groups: Groups, limit: int, *, distinct: bool
+    lists: Sequence[pa.Array], groups: RowGroups, limit: int, *, distinct: bool
 ) -> list[pa.Array]:
     """Merge parallel list columns: sort each group's items by all columns and keep the first."""
     lengths = pc.list_value_length(lists[0]).fill_null(0).to_numpy(zero_copy_only=False)

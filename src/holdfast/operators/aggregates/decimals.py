@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.operators.columns import Bits, NDArray
-from holdfast.operators.groups import GroupOverflow, Groups
+from holdfast.operators.groups import GroupOverflow, RowGroups
 
 __all__ = ["Halves", "average_decimals", "halves_of", "sum_decimals"]
 
@@ -33,7 +33,7 @@ def halves_of(array: pa.Array) -> Halves:
     return words[array.offset : array.offset + len(array)]
 
 
-def sum_decimals(halves: Halves, groups: Groups, kind: pa.DataType) -> Halves:
+def sum_decimals(halves: Halves, groups: RowGroups, kind: pa.DataType) -> Halves:
     """The exact sum of each group; ``GroupOverflow`` if one has more digits than ``kind``."""
     low, high = halves[:, 0], halves[:, 1]
     if groups.count and (high == low >> 63).all():

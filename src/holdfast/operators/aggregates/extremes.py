@@ -12,7 +12,7 @@ from holdfast.operators.aggregates.decimals import halves_of
 from holdfast.operators.aggregates.merger import Merger
 from holdfast.operators.aggregates.order import pick
 from holdfast.operators.columns import NDArray, has_numbers, is_valid, make_array, numbers
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.state.columns import take
 
 __all__ = ["Extreme", "ExtremeBy"]
@@ -26,7 +26,7 @@ class Extreme(Merger):
         self.result = kind
         self.parts = ((part, kind),)
 
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """The extreme of extremes."""
         values = parts[0]
         if has_numbers(values.type):
@@ -39,7 +39,7 @@ class Extreme(Merger):
         """The value itself."""
         return parts[0]
 
-    def _numbers(self, array: pa.Array, groups: Groups) -> pa.Array:
+    def _numbers(self, array: pa.Array, groups: RowGroups) -> pa.Array:
         values, valid = numbers(array), is_valid(array)
         floating = np.issubdtype(values.dtype, np.floating)
         if valid is not None:
@@ -55,7 +55,7 @@ class Extreme(Merger):
         limits = np.iinfo(dtype)
         return int(limits.min if self.greatest else limits.max)
 
-    def _decimals(self, array: pa.Array, groups: Groups) -> pa.Array:
+    def _decimals(self, array: pa.Array, groups: RowGroups) -> pa.Array:
         halves, valid = halves_of(array), is_valid(array)
         high: NDArray = halves[:, 1]
         low: NDArray = halves[:, 0].view(np.uint64) if len(halves) else np.empty(0, np.uint64)
@@ -81,7 +81,7 @@ class ExtremeBy(Merger):
         self.result = kind
         self.parts = (("order", order), ("value", kind))
 
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """The first of firsts."""
         return _picked(parts, groups, last=self.last)
 
@@ -90,7 +90,7 @@ class ExtremeBy(Merger):
         return parts[1]
 
 
-def _picked(columns: Sequence[pa.Array], groups: Groups, *, last: bool) -> list[pa.Array]:
+def _picked(columns: Sequence[pa.Array], groups: RowGroups, *, last: bool) -> list[pa.Array]:
     """Of each group the row that is first or last; null if the first column has nothing but nulls."""
     valid = is_valid(columns[0])
     rows = np.arange(groups.total) if groups.order is None else groups.order

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 
 __all__ = ["Merger"]
 
@@ -27,7 +27,7 @@ class Merger(ABC):
     """The type of the finished result."""
 
     @abstractmethod
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """One buffer per group. ``GroupOverflow`` if a group's buffer doesn't fit its type."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from holdfast.operators.aggregates.merger import Merger
 from holdfast.operators.columns import make_array, numbers
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 
 __all__ = ["Moments"]
 
@@ -24,7 +24,7 @@ class Moments(Merger):
         self.sample = sample
         self.root = root
 
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """Combine any number of moments at once: Σm2ᵢ + Σnᵢ(meanᵢ - mean)²."""
         n, mean, m2 = (numbers(part) for part in parts)
         total = groups.sum_ints(n)

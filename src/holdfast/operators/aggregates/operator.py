@@ -12,7 +12,7 @@ from holdfast.operators.aggregates.buffers import Buffers, Overflow, Whose, rows
 from holdfast.operators.aggregates.kinds import AggregateSpec
 from holdfast.operators.base import Clock, FoundRows, KeyReader, Operator, Update
 from holdfast.operators.columns import column
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.state.columns import concat, hash_values, take
 from holdfast.state.keys import SortedRows
 from holdfast.state.schema import HASH, Column, TableSchema
@@ -73,7 +73,7 @@ class AggregateOperator(Operator):
 
     def combine(self, rows: SortedRows) -> SortedRows:
         """Merge the buffers of equal keys."""
-        groups = Groups(rows.starts, rows.table.num_rows)
+        groups = RowGroups(rows.starts, rows.table.num_rows)
         if groups.count == groups.rows:
             return rows
         keys = self._keys(rows)
@@ -93,7 +93,7 @@ class AggregateOperator(Operator):
         if len(found.query):
             both = zip(columns, self._buffers.of(found.rows), strict=True)
             columns = [concat(pair, pair[0].type) for pair in both]
-        groups = Groups(rows.starts, rows.table.num_rows, extra=found.query)
+        groups = RowGroups(rows.starts, rows.table.num_rows, extra=found.query)
         buffers = self._buffers.merge(columns, groups, self._whose(keys))
         changes = pa.Table.from_arrays([*keys.columns, *buffers], schema=self._table.arrow)
         results = self._buffers.finish(buffers, self._whose(keys))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from holdfast.errors import ConfigurationError
 from holdfast.operators.aggregates.merger import Merger
 from holdfast.operators.columns import is_valid
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 
 __all__ = ["DistinctSketch", "datasketches"]
 
@@ -40,7 +40,7 @@ class DistinctSketch(Merger):
     def __init__(self, lg_k: int) -> None:
         self.lg_k = lg_k
 
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """The union of the sketches of each group that has more than one."""
         sketches = parts[0]
         valid = is_valid(sketches)

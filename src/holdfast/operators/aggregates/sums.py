@@ -10,7 +10,7 @@ import pyarrow as pa
 from holdfast.operators.aggregates.decimals import average_decimals, halves_of, sum_decimals
 from holdfast.operators.aggregates.merger import Merger
 from holdfast.operators.columns import is_valid, make_array, numbers
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 
 __all__ = ["Average", "Count", "Sum", "sum_type"]
 
@@ -26,7 +26,7 @@ def sum_type(kind: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_integer(kind) else pa.float64()
 
 
-def _sum(array: pa.Array, groups: Groups) -> pa.Array:
+def _sum(array: pa.Array, groups: RowGroups) -> pa.Array:
     """The sum of each group's values that are not null; null if there are none."""
     valid = is_valid(array)
     if pa.types.is_decimal128(array.type):
@@ -48,7 +48,7 @@ class Count(Merger):
     parts = (("count", pa.int64()),)
     result = pa.int64()
 
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """Add the counts."""
         return [_sum(parts[0], groups)]
 
@@ -64,7 +64,7 @@ class Sum(Merger):
         self.result = sum_type(kind)
         self.parts = (("sum", self.result),)
 
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """Add the sums."""
         return [_sum(parts[0], groups)]
 
@@ -91,7 +91,7 @@ class Average(Merger):
             ("count", pa.int64()),
         )
 
-    def merge(self, parts: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    def merge(self, parts: Sequence[pa.Array], groups: RowGroups) -> list[pa.Array]:
         """Add sums and counts."""
         return [_sum(part, groups) for part in parts]
 

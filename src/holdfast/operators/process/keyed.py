@@ -20,7 +20,7 @@ from holdfast.operators.process.program import (
     Chunk,
     DueTimer,
     Program,
-    Result,
+    ProgramOutput,
     RunningProgram,
     user_error,
 )
@@ -292,7 +292,7 @@ class _RunningKeyed(RunningProgram):
             self._bound = True
             vars(self._process).update(self._states)
 
-    def rows(self, chunk: Chunk) -> Result:
+    def rows(self, chunk: Chunk) -> ProgramOutput:
         self._bind()
         keys, rows = to_rows(chunk.keys), to_rows(chunk.rows)
         cursor, context, process = self._cells.cursor, self._context, self._process.process
@@ -309,7 +309,7 @@ class _RunningKeyed(RunningProgram):
             raise self._failed("process", error, chunk, i) from error
         return self._result(chunk)
 
-    def timers(self, chunk: Chunk, due: Sequence[DueTimer]) -> Result:
+    def timers(self, chunk: Chunk, due: Sequence[DueTimer]) -> ProgramOutput:
         self._bind()
         keys = to_rows(chunk.keys)
         cells, context = self._cells, self._context
@@ -365,14 +365,14 @@ class _RunningKeyed(RunningProgram):
                     "attribute another name",
                 )
 
-    def _result(self, chunk: Chunk) -> Result:
+    def _result(self, chunk: Chunk) -> ProgramOutput:
         self._check_states()
 
         def words(i: int) -> str:
             return key_words(chunk.keys, i)
 
         sides = {name: side.table(words) for name, side in self._sides.items() if side.rows}
-        return Result(self._main.table(words), sides)
+        return ProgramOutput(self._main.table(words), sides)
 
     def _failed(self, what: str, error: Exception, chunk: Chunk, i: int) -> Exception:
         name = f"{type(self._process).__name__}.{what}"

@@ -36,7 +36,13 @@ from holdfast.operators.input_rows import (
 from holdfast.operators.process.broadcast import BroadcastCell, BroadcastState, broadcast_table
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.passes import Passes, WorkKeys
-from holdfast.operators.process.program import Chunk, DueTimer, Program, Result, RunningProgram
+from holdfast.operators.process.program import (
+    Chunk,
+    DueTimer,
+    Program,
+    ProgramOutput,
+    RunningProgram,
+)
 from holdfast.operators.process.tables import ProcessTables
 from holdfast.state.columns import hash_values, one_array, take_all
 from holdfast.state.hashing import HashRange
@@ -328,7 +334,7 @@ class _Session(Session):
 
     def _fire_chunk(
         self, chunk: Chunk, fresh: Mapping[TimeKind, set[tuple[int, str]] | None]
-    ) -> Result:
+    ) -> ProgramOutput:
         due = []
         for kind, cell in self.cells.timers.items():
             now, only = self.clock.now(kind), fresh[kind]

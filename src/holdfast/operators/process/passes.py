@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from holdfast.operators.base import StateReader
 from holdfast.operators.process.cells import Cells
-from holdfast.operators.process.program import Chunk, Result
+from holdfast.operators.process.program import Chunk, ProgramOutput
 from holdfast.state.hashing import FULL_RANGE, Hashes
 from holdfast.state.memory import MemoryRun
 from holdfast.state.merge import merge_runs
@@ -73,7 +73,7 @@ class Passes:
     """Items that a pass appends to lists are numbered from here: behind those of the passes before."""
 
     def run(
-        self, work: WorkKeys, act: Callable[[Chunk], Result], chunk_keys: int | None = None
+        self, work: WorkKeys, act: Callable[[Chunk], ProgramOutput], chunk_keys: int | None = None
     ) -> None:
         """One pass: ``act`` on every chunk of keys."""
         self.cells.use(self._before())

@@ -22,7 +22,7 @@ from holdfast.operators.base import Clock, Place
 from holdfast.operators.process.cells import Cells
 from holdfast.operators.process.declare import State
 
-__all__ = ["Chunk", "DueTimer", "Program", "Result", "RunningProgram", "user_error"]
+__all__ = ["Chunk", "DueTimer", "Program", "ProgramOutput", "RunningProgram", "user_error"]
 
 _OURS = str(Path(__file__).parents[2])
 
@@ -49,7 +49,7 @@ class DueTimer:
 
 
 @dataclass(slots=True)
-class Result:
+class ProgramOutput:
     """What user code put out for a chunk."""
 
     output: pa.Table
@@ -60,15 +60,15 @@ class RunningProgram(ABC):
     """A program in one task. ``cells.cursor.i`` must be set to a key's place before its code runs."""
 
     @abstractmethod
-    def rows(self, chunk: Chunk) -> Result:
+    def rows(self, chunk: Chunk) -> ProgramOutput:
         """Run the code for the rows of each key, in order of the keys."""
 
     @abstractmethod
-    def timers(self, chunk: Chunk, due: Sequence[DueTimer]) -> Result:
+    def timers(self, chunk: Chunk, due: Sequence[DueTimer]) -> ProgramOutput:
         """Run the code for timers, in the order given. They are no longer set when their code runs:
         call ``cells.timers[kind].remove(key, ms)`` before (or after, if the code may see them)."""
 
-    def initial(self, chunk: Chunk) -> Result:
+    def initial(self, chunk: Chunk) -> ProgramOutput:
         """Run the code for the initial state of keys; ``chunk.rows`` are its rows."""
         raise NotImplementedError
 

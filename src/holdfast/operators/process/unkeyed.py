@@ -261,7 +261,7 @@ class _Session(Session):
         }
         self.context = PartitionContext(clock, place, self._sides)
         self.lists = {
-            name: _ListCell(operator.list_table(declared), declared, state, clock, place)
+            name: _OperatorListCell(operator.list_table(declared), declared, state, clock, place)
             for name, declared in operator.lists.items()
         }
         self.shared = {
@@ -325,7 +325,7 @@ class _Session(Session):
             raise user_error(error, name, where, self.clock.epoch) from error
 
 
-class _ListCell:
+class _OperatorListCell:
     """The items of one list that this partition owns."""
 
     def __init__(
@@ -397,7 +397,7 @@ class _ListCell:
 
 
 class _BoundList(UnionList):
-    def __init__(self, cell: _ListCell) -> None:
+    def __init__(self, cell: _OperatorListCell) -> None:
         self._cell = cell
 
     def append(self, item: Any) -> None:

@@ -14,7 +14,7 @@ from holdfast.operators.aggregates.buffers import Buffers, Overflow
 from holdfast.operators.aggregates.kinds import AggregateSpec
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, StateReader
 from holdfast.operators.columns import column
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.operators.input_rows import Fields
 from holdfast.operators.piece_keys import Hints, keys_of, same_key_for_all
 from holdfast.operators.session.work import SessionRules, SessionWork
@@ -159,7 +159,7 @@ class SessionOperator(Operator):
     def combine(self, rows: SortedRows) -> SortedRows:
         """Merge the buffers of rows of one session."""
         total = rows.table.num_rows
-        groups = Groups(rows.starts, total).ids
+        groups = RowGroups(rows.starts, total).ids
         first = column(rows.table, PANE, pa.int64()).to_numpy()
         last = column(rows.table, TIME, pa.int64()).to_numpy()
         order, firsts = merge_spans(groups, first, last + self.gap_ms * 1000)
@@ -172,7 +172,7 @@ class SessionOperator(Operator):
         keys = keys_of(rows, self._state_keys)
         whose = lambda group: python_rows(keys.slice(owners[group], 1).drop_columns([HASH]))[0]  # noqa: E731
         try:
-            merged = self._buffers.merge(columns, Groups(firsts, total), whose)
+            merged = self._buffers.merge(columns, RowGroups(firsts, total), whose)
         except Overflow:  # Together with the state, rows of both signs may fit all the same.
             return rows
         arrays = [take(c.combine_chunks(), owners, ascending=True) for c in keys.columns]

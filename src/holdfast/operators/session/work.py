@@ -17,7 +17,7 @@ from holdfast.choices import OutputMode
 from holdfast.operators.aggregates.buffers import Buffers
 from holdfast.operators.base import Clock, Session, StateReader, Update
 from holdfast.operators.columns import Bits, column
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.operators.input_rows import Fields
 from holdfast.operators.piece_keys import (
     NEVER,
@@ -146,7 +146,7 @@ class SessionWork(Session):
         query, found = read_under(self._state, self._table, keys)
         starts = column(table, PANE, pa.int64()).to_numpy()
         ends = column(table, TIME, pa.int64()).to_numpy() + shape.gap_ms * 1000
-        owners = fresh[Groups(rows.starts, table.num_rows).ids]
+        owners = fresh[RowGroups(rows.starts, table.num_rows).ids]
         buffers = self._buffers.of(table)
         if len(query):
             owners = np.concatenate([owners, query])
@@ -177,7 +177,7 @@ class SessionWork(Session):
         columns = members.buffers
         if len(order) != len(members.owners) or (order[1:] < order[:-1]).any():
             columns = take_all(columns, order)
-        groups = Groups(np.cumsum(sizes) - sizes, len(order))
+        groups = RowGroups(np.cumsum(sizes) - sizes, len(order))
         owners = sessions.owners[needed]
         return self._buffers.merge(columns, groups, lambda i: self._words(members, int(owners[i])))
 
@@ -310,7 +310,7 @@ def _sessions(members: _Members) -> _Sessions:
 def _session_of(sessions: _Sessions, total: int) -> Indices:
     """The session of each member."""
     session = np.empty(total, np.int64)
-    session[sessions.order] = Groups(sessions.firsts, total).ids
+    session[sessions.order] = RowGroups(sessions.firsts, total).ids
     return session
 
 

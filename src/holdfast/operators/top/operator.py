@@ -15,7 +15,7 @@ from holdfast.errors import InputError
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, StateReader
 from holdfast.operators.columns import column
 from holdfast.operators.event_time import LATE, EventTime, milliseconds
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.operators.input_rows import TAG, Fields, input_row_schema, receive_timed
 from holdfast.operators.top.ranking import SortColumn, rank_rows
 from holdfast.operators.top.session import TopSession
@@ -187,7 +187,7 @@ class TopOperator(Operator):
 
     def combine(self, rows: SortedRows) -> SortedRows:
         """Only the first n rows of each key, in the order they are in."""
-        groups = Groups(rows.starts, rows.table.num_rows)
+        groups = RowGroups(rows.starts, rows.table.num_rows)
         if groups.largest <= self.n:
             return rows
         kinds = dict(self.columns)

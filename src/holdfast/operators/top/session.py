@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.operators.base import Clock, FoundMany, Session, StateReader, Update
 from holdfast.operators.columns import column, is_valid
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.operators.input_rows import TAG
 from holdfast.operators.top.ranking import SortColumn, TopRows, rank_rows
 from holdfast.operators.top.tables import CAME, EXPIRES, PLACE
@@ -107,7 +107,7 @@ class TopSession(Session):
             hash_values(table)[starts],
             pa.Table.from_arrays(take_all(keys, starts, ascending=True), names=self._key_names),
             pa.Table.from_arrays([column(table, n, kinds[n]) for n in names], names=names),
-            Groups(starts, table.num_rows).ids,
+            RowGroups(starts, table.num_rows).ids,
         )
 
     def _work(self, hashes: Hashes, keys: pa.Table, rows: pa.Table, ids: Indices) -> _Work:

@@ -13,7 +13,7 @@ from holdfast.operators.base import Clock
 from holdfast.operators.columns import Bits
 from holdfast.operators.window.panes import FixedWindow
 from holdfast.operators.window.spec import Emit, GlobalWindow
-from holdfast.operators.window.windows import Windows
+from holdfast.operators.window.windows import FoldedWindows
 
 __all__ = ["Firing", "Rules"]
 
@@ -50,7 +50,7 @@ class Rules:
 class Firing:
     """What the end of an epoch means to some windows; all arrays are aligned with them."""
 
-    windows: Windows
+    windows: FoldedWindows
     rules: Rules
     clock: Clock
 

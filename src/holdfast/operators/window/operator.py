@@ -17,7 +17,7 @@ from holdfast.operators.aggregates.buffers import Buffers, Overflow, rows_of
 from holdfast.operators.aggregates.kinds import AggregateSpec
 from holdfast.operators.base import Clock, Operator, Place, Received, Session, StateReader, Update
 from holdfast.operators.columns import column, numbers
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.operators.input_rows import Fields
 from holdfast.operators.window.changes import changes_of
 from holdfast.operators.window.firing import Firing, Rules
@@ -177,7 +177,7 @@ class WindowOperator(Operator):
 
     def combine(self, rows: SortedRows) -> SortedRows:
         """Merge the buffers of equal keys and windows."""
-        groups = Groups(rows.starts, rows.table.num_rows)
+        groups = RowGroups(rows.starts, rows.table.num_rows)
         if groups.count == groups.rows:
             return rows
         schema = self.kept_schema

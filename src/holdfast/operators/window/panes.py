@@ -13,7 +13,7 @@ from holdfast.state.hashing import Hashes, entry_hashes
 
 __all__ = [
     "FixedWindow",
-    "InWindows",
+    "RowsInWindows",
     "late_panes",
     "mixed_hashes",
     "overlap",
@@ -32,7 +32,7 @@ _SPREAD = np.uint64(0x9E3779B9)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-class InWindows(NamedTuple):
+class RowsInWindows(NamedTuple):
     """Rows in their windows: a row comes once per window."""
 
     rows: npt.NDArray[np.int64]
@@ -63,7 +63,7 @@ def late_panes(panes: Micros, window: FixedWindow, bound_ms: int | None) -> Bits
     return late if late.any() else None
 
 
-def windows_of(panes: Micros, window: FixedWindow, bound_ms: int | None) -> InWindows:
+def windows_of(panes: Micros, window: FixedWindow, bound_ms: int | None) -> RowsInWindows:
     """The windows that panes are part of and that end after the bound; no pane is late.
 
     >>> windows_of(np.array([60_000]), Sliding(20, 10), None).starts.tolist()
@@ -72,7 +72,7 @@ def windows_of(panes: Micros, window: FixedWindow, bound_ms: int | None) -> InWi
     [60000]
     """
     if isinstance(window, GlobalWindow):
-        return InWindows(np.arange(len(panes)), panes)
+        return RowsInWindows(np.arange(len(panes)), panes)
     size, slide = window.size_ms * _MICROS, window.slide_ms * _MICROS
     back = np.arange(-(-size // slide), dtype=np.int64) * slide
     starts = _newest(panes, window)[:, None] - back
@@ -81,7 +81,7 @@ def windows_of(panes: Micros, window: FixedWindow, bound_ms: int | None) -> InWi
     if bound_ms is not None:
         inside &= starts + size > bound_ms * _MICROS
     rows, _ = np.nonzero(inside)
-    return InWindows(rows, starts[inside])
+    return RowsInWindows(rows, starts[inside])
 
 
 def mixed_hashes(key_hashes: Hashes, starts: Micros, window: FixedWindow) -> Hashes:

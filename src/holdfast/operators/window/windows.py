@@ -13,21 +13,21 @@ import pyarrow as pa
 from holdfast.operators.aggregates.buffers import rows_of
 from holdfast.operators.base import StateReader
 from holdfast.operators.columns import Bits, NDArray, column, numbers
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.operators.window.spec import COUNT, WINDOW_START
 from holdfast.operators.window.tables import CLOSED, EARLY, FIRED, WAITING, WindowTables
 from holdfast.state.columns import concat, hash_values, one_array, take_all
 from holdfast.state.keys import SortedRows, sort_rows
 from holdfast.state.schema import HASH
 
-__all__ = ["Windows", "gather"]
+__all__ = ["FoldedWindows", "gather"]
 
 Indices = npt.NDArray[np.int64]
 _GROUP = "_holdfast_group"
 
 
 @dataclass(frozen=True)
-class Windows:
+class FoldedWindows:
     """Windows sorted by (hash, key, start), with the rows of this epoch folded in."""
 
     tables: WindowTables
@@ -96,7 +96,7 @@ class Windows:
 
 def gather(
     tables: WindowTables, rows: SortedRows, due: Sequence[pa.Table], state: StateReader
-) -> Windows:
+) -> FoldedWindows:
     """Find the windows of these rows, and those that are due and exist, and fold the rows in."""
     schema = tables.windows
     names = _names(tables, rows)
@@ -115,9 +115,9 @@ def gather(
     buffers = _fold(tables, rows, names, (group, before, found))
     counts = np.zeros(asked.num_rows, np.int64)
     if tables.waiting and rows.table.num_rows:
-        groups = Groups(rows.starts, rows.table.num_rows)
+        groups = RowGroups(rows.starts, rows.table.num_rows)
         counts[touched] = groups.sum_ints(numbers(column(rows.table, COUNT, pa.int64())))
-    return Windows(tables, asked, buffers, touched, counts, before, found)
+    return FoldedWindows(tables, asked, buffers, touched, counts, before, found)
 
 
 def _names(tables: WindowTables, rows: SortedRows) -> pa.Table:
@@ -161,7 +161,7 @@ def _fold(
             earlier = take_all(stored, before[both], ascending=True)
         fresh = [concat([a, b], a.type) for a, b in zip(fresh, earlier, strict=True)]
     if names.num_rows:
-        groups = Groups(rows.starts, rows.table.num_rows, extra=group[both])
+        groups = RowGroups(rows.starts, rows.table.num_rows, extra=group[both])
         keys = names.select([name for name, _ in tables.keys])
         fresh = tables.buffers.merge(fresh, groups, rows_of(keys))
     if touched.all():

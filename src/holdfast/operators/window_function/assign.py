@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.operators.base import Clock
 from holdfast.operators.columns import Bits
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.operators.piece_keys import NEVER, ceil_ms
 from holdfast.operators.spans import merge_spans
 from holdfast.operators.window.spec import SessionGap, Sliding, Tumbling
@@ -122,7 +122,7 @@ class _Sessions(Assigner):
         touched = np.logical_or.reduceat(order < rows.fresh, merged.firsts)
         fires = (closes <= bounds.now) & (touched | (closes > bounds.before))
         session = np.empty(total, np.int64)
-        session[order] = Groups(merged.firsts, total).ids
+        session[order] = RowGroups(merged.firsts, total).ids
         out = np.flatnonzero(fires[session])
         over = closes + bounds.lateness <= bounds.now
         next_ms = np.where(closes > bounds.now, closes, closes + bounds.lateness)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from holdfast.errors import ProcessingError
 from holdfast.operators.base import Clock, Session, StateReader, Update
 from holdfast.operators.columns import Bits, column
-from holdfast.operators.groups import Groups
+from holdfast.operators.groups import RowGroups
 from holdfast.operators.input_rows import Fields
 from holdfast.operators.piece_keys import Hints, KeySet, keys_of, read_under, together
 from holdfast.operators.process.program import user_error
@@ -113,7 +113,7 @@ class FunctionWork(Session):
         stored, table = self._stored, rows.table
         hinted = stored.hints.due(self._state, self._clock, within)
         keys, fresh, due = together(keys_of(rows, stored.keys), hinted)
-        groups = Groups(rows.starts, table.num_rows)
+        groups = RowGroups(rows.starts, table.num_rows)
         owners, times = fresh[groups.ids], self._times(table)
         looked = np.zeros(len(keys), np.bool_)
         looked[due] = True

@@ -30,7 +30,7 @@ from holdfast.operators.process.program import (
     Chunk,
     DueTimer,
     Program,
-    Result,
+    ProgramOutput,
     RunningProgram,
     user_error,
 )
@@ -161,7 +161,7 @@ class _RunningStateful(RunningProgram):
         self._guarded("init", lambda: self._processor.init(self._handle), None, 0)
         self._handle.phase = "INITIALIZED"
 
-    def initial(self, chunk: Chunk) -> Result:
+    def initial(self, chunk: Chunk) -> ProgramOutput:
         handle, times = self._processor.handleInitialState, self._times
         cursor = self._cells.cursor
         i = 0
@@ -176,9 +176,9 @@ class _RunningStateful(RunningProgram):
                     handle(key, state, times)
 
         self._guarded("handleInitialState", run, chunk, lambda: i)
-        return Result(self._form.output(chunk))
+        return ProgramOutput(self._form.output(chunk))
 
-    def rows(self, chunk: Chunk) -> Result:
+    def rows(self, chunk: Chunk) -> ProgramOutput:
         handle, times, put_out = self._processor.handleInputRows, self._times, self._form.put_out
         cursor = self._cells.cursor
         i = 0
@@ -194,7 +194,7 @@ class _RunningStateful(RunningProgram):
         self._guarded("handleInputRows", run, chunk, lambda: i)
         return self._result(chunk)
 
-    def timers(self, chunk: Chunk, due: Sequence[DueTimer]) -> Result:
+    def timers(self, chunk: Chunk, due: Sequence[DueTimer]) -> ProgramOutput:
         self._handle.phase = "DATA_PROCESSED"
         self._handle.keys = keys = _timer_keys(chunk.keys)
         cells, put_out = self._cells, self._form.put_out
@@ -224,14 +224,14 @@ class _RunningStateful(RunningProgram):
             self._guarded("close", self._processor.close, None, 0)
         self._handle.phase = "CLOSED"
 
-    def _result(self, chunk: Chunk) -> Result:
+    def _result(self, chunk: Chunk) -> ProgramOutput:
         try:
             output = self._form.output(chunk)
             self._check_event_time(output)
         except Exception:
             self._failed = True
             raise
-        return Result(output)
+        return ProgramOutput(output)
 
     def _check_event_time(self, output: pa.Table) -> None:
         # Once input has ended all times are before the watermark, and none is too late.
