@@ -15,8 +15,8 @@ import holdfast as hf
 from holdfast.errors import InputError
 from holdfast.nexmark.generator import Config, auction, batch, bid, events, person, streams
 from holdfast.nexmark.oracle import QUERIES as DEFINITIONS
-from holdfast.nexmark.queries import QUERIES, Query
-from holdfast.spark.query import Query as Running
+from holdfast.nexmark.queries import QUERIES, NexmarkQuery
+from holdfast.spark.query import NexmarkQuery as Running
 
 __all__ = [
     "RunResult",
@@ -42,7 +42,7 @@ OnEpoch = Callable[[int, float], None]
 class RunResult:
     """What a run came to."""
 
-    query: Query
+    query: NexmarkQuery
     events: int
     epochs: int
     seconds: float
@@ -104,7 +104,7 @@ def run_query(
     delay = watermark_delay_s(config)
     timed = [hf.stream(frame).with_watermark("dateTime", delay) for frame in frames]
     rows = query.function(timed[0], timed[1], timed[2])
-    clock = _Clock()
+    clock = _EventClock()
     running = rows.write_to(hf.sinks.parquet(work / "out")).start(
         f"nexmark-{number}",
         work / "checkpoint",
@@ -178,7 +178,7 @@ def expected(spark: SparkSession, number: int, events: int, config: Config) -> D
     return session.sql(DEFINITIONS[number])
 
 
-def _query(number: int) -> Query:
+def _query(number: int) -> NexmarkQuery:
     query = QUERIES.get(number)
     if query is None:
         raise InputError(
@@ -196,7 +196,7 @@ def _empty(work: Path) -> Path:
     return work
 
 
-class _Clock:
+class _EventClock:
     """The driver's clock, which may be set ahead; it then stands still."""
 
     def __init__(self) -> None:

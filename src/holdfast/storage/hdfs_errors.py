@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Fault", "fault_of"]
+__all__ = ["HdfsFault", "fault_of"]
 
 # The client shows what the NameNode says as RPCError, with Java's class name and message.
 _RPC = re.compile(r'^(?:Fatal)?RPCError\("([\w.$]+)", "(.*)"\)$', re.DOTALL)
@@ -15,7 +15,7 @@ Kind = Literal["missing", "exists", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class HdfsFault:
     """An error of the client in words."""
 
     kind: Kind
@@ -72,7 +72,7 @@ _KNOWN: tuple[tuple[str, str, str, bool], ...] = (
 )
 
 
-def fault_of(error: Exception) -> Fault:
+def fault_of(error: Exception) -> HdfsFault:
     """Read an error of the client.
 
     >>> fault_of(RuntimeError('RPCError("java.io.Safe.SafeModeException", "Cannot create")')).text
@@ -86,15 +86,15 @@ def fault_of(error: Exception) -> Fault:
     # Java's stack trace follows; some of the client's own errors are very long lines.
     words = re.split(r"\n|\\n", text)[0][:300]
     if "(is not a directory)" in words:
-        return Fault("missing", "a file stands where a folder is needed", "move it away", True)
+        return HdfsFault("missing", "a file stands where a folder is needed", "move it away", True)
     if isinstance(error, (FileNotFoundError, IsADirectoryError)):
-        return Fault("missing", f"it is not there ({words})")
+        return HdfsFault("missing", f"it is not there ({words})")
     if java.endswith(("FileExistsError", "FileAlreadyExistsException")):
-        return Fault("exists", f"it is there already ({words})", is_final=True)
+        return HdfsFault("exists", f"it is there already ({words})", is_final=True)
     if java.endswith("PathIsNotEmptyDirectoryException"):
-        return Fault("missing", "it is a folder", is_final=True)
+        return HdfsFault("missing", "it is a folder", is_final=True)
     for sign, meaning, hint, is_final in _KNOWN:
         if java.endswith(sign) or sign in text:
             detail = "" if sign == "All DataNodes failed" else f" ({words})"
-            return Fault("other", f"{meaning}{detail}", hint, is_final)
-    return Fault("other", words)
+            return HdfsFault("other", f"{meaning}{detail}", hint, is_final)
+    return HdfsFault("other", words)

@@ -31,7 +31,7 @@ __all__ = [
     "EVER",
     "LONGEST_AUCTION",
     "QUERIES",
-    "Query",
+    "NexmarkQuery",
     "q0",
     "q1",
     "q2",
@@ -59,7 +59,7 @@ _NEW = Changes("append")
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class NexmarkQuery:
     """A query, and how its results are to be read."""
 
     function: Callable[[Stream, Stream, Stream], Rows]
@@ -71,26 +71,26 @@ class Query:
     """Whether a result comes only when the watermark (or, in query 12, the clock) has passed it."""
 
 
-QUERIES: dict[int, Query] = {
-    0: Query(q0, "pass through"),
-    1: Query(q1, "currency conversion"),
-    2: Query(q2, "selection"),
-    3: Query(q3, "local item suggestion"),
-    4: Query(q4, "average price for a category", Changes("update", ("id",)), waits=True),
-    5: Query(q5, "hot items", waits=True),
-    6: Query(q6, "average selling price by seller", waits=True),
-    7: Query(q7, "highest bid", waits=True),
-    8: Query(q8, "monitor new users", waits=True),
-    9: Query(q9, "winning bids", waits=True),
-    11: Query(q11, "user sessions", waits=True),
-    12: Query(q12, "processing time windows", waits=True),
-    13: Query(q13, "bounded side input join"),
-    14: Query(q14, "calculation"),
-    15: Query(q15, "bidding statistics", Changes("update", ("day",))),
-    16: Query(q16, "channel statistics", Changes("update", ("channel", "day"))),
-    17: Query(q17, "auction statistics", Changes("update", ("auction", "day"))),
-    18: Query(q18, "last bid", Changes("retract")),
-    19: Query(q19, "top 10", Changes("retract")),
-    20: Query(q20, "expand bid with auction"),
+QUERIES: dict[int, NexmarkQuery] = {
+    0: NexmarkQuery(q0, "pass through"),
+    1: NexmarkQuery(q1, "currency conversion"),
+    2: NexmarkQuery(q2, "selection"),
+    3: NexmarkQuery(q3, "local item suggestion"),
+    4: NexmarkQuery(q4, "average price for a category", Changes("update", ("id",)), waits=True),
+    5: NexmarkQuery(q5, "hot items", waits=True),
+    6: NexmarkQuery(q6, "average selling price by seller", waits=True),
+    7: NexmarkQuery(q7, "highest bid", waits=True),
+    8: NexmarkQuery(q8, "monitor new users", waits=True),
+    9: NexmarkQuery(q9, "winning bids", waits=True),
+    11: NexmarkQuery(q11, "user sessions", waits=True),
+    12: NexmarkQuery(q12, "processing time windows", waits=True),
+    13: NexmarkQuery(q13, "bounded side input join"),
+    14: NexmarkQuery(q14, "calculation"),
+    15: NexmarkQuery(q15, "bidding statistics", Changes("update", ("day",))),
+    16: NexmarkQuery(q16, "channel statistics", Changes("update", ("channel", "day"))),
+    17: NexmarkQuery(q17, "auction statistics", Changes("update", ("auction", "day"))),
+    18: NexmarkQuery(q18, "last bid", Changes("retract")),
+    19: NexmarkQuery(q19, "top 10", Changes("retract")),
+    20: NexmarkQuery(q20, "expand bid with auction"),
 }
 """The queries by their number."""

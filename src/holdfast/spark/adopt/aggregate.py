@@ -33,7 +33,7 @@ _DOUBLE_DIGITS = 11
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _KeptBySpark:
     """One way in which Spark keeps an aggregate, and how that becomes Holdfast's parts of it."""
 
     wanted: Wanted
@@ -77,7 +77,7 @@ _HINT = (
 )
 
 
-def _fitting(spec: AggregateSpec, buffers: Sequence[Field]) -> _Form:
+def _fitting(spec: AggregateSpec, buffers: Sequence[Field]) -> _KeptBySpark:
     forms = _forms(spec)
     for form in forms:
         if form.fits(buffers[: len(form.wanted)]):
@@ -110,7 +110,7 @@ _NOT_ADOPTABLE = {
 }
 
 
-def _forms(spec: AggregateSpec) -> list[_Form]:
+def _forms(spec: AggregateSpec) -> list[_KeptBySpark]:
     if spec.kind not in _FORMS:
         raise InputError(
             f"aggregate {spec.name!r}: {spec.kind} can't be adopted, because Spark keeps it in "
@@ -124,18 +124,18 @@ def _as_it_is(columns: Columns) -> list[Column]:
     return list(columns)
 
 
-def _count(_kinds: Sequence[pa.DataType]) -> list[_Form]:
-    return [_Form((("count", pa.int64()),), _as_it_is)]
+def _count(_kinds: Sequence[pa.DataType]) -> list[_KeptBySpark]:
+    return [_KeptBySpark((("count", pa.int64()),), _as_it_is)]
 
 
-def _sum(kinds: Sequence[pa.DataType]) -> list[_Form]:
+def _sum(kinds: Sequence[pa.DataType]) -> list[_KeptBySpark]:
     kind = kinds[0]
     whole = sum_type(kind)
     if not pa.types.is_decimal128(kind):
-        return [_Form((("sum", whole),), _as_it_is)]
-    forms = [_Form((("sum", whole), ("isEmpty", pa.bool_())), _unless_empty)]
+        return [_KeptBySpark((("sum", whole),), _as_it_is)]
+    forms = [_KeptBySpark((("sum", whole), ("isEmpty", pa.bool_())), _unless_empty)]
     if kind.precision <= _LONG_DIGITS:
-        forms.append(_Form((("sum", pa.int64()),), lambda c: [_scaled(c[0], whole)]))
+        forms.append(_KeptBySpark((("sum", pa.int64()),), lambda c: [_scaled(c[0], whole)]))
     return forms
 
 
@@ -151,16 +151,16 @@ def _scaled(digits: Column, kind: pa.DataType) -> Column:
     return F.concat(digits.cast("string"), F.lit(f"E{-kind.scale}")).cast(spark_type(kind))
 
 
-def _avg(kinds: Sequence[pa.DataType]) -> list[_Form]:
+def _avg(kinds: Sequence[pa.DataType]) -> list[_KeptBySpark]:
     kind = kinds[0]
     count = ("count", pa.int64())
     if not pa.types.is_decimal128(kind):
-        return [_Form((("sum", pa.float64()), count), _as_it_is)]
+        return [_KeptBySpark((("sum", pa.float64()), count), _as_it_is)]
     whole = sum_type(kind)
-    forms = [_Form((("sum", whole), count), _as_it_is)]
+    forms = [_KeptBySpark((("sum", whole), count), _as_it_is)]
     if kind.precision <= _DOUBLE_DIGITS:
         forms.append(
-            _Form(
+            _KeptBySpark(
                 (("sum", pa.float64()), count),
                 lambda c: [_scaled(c[0].cast("decimal(38,0)"), whole), c[1]],
             )
@@ -168,32 +168,32 @@ def _avg(kinds: Sequence[pa.DataType]) -> list[_Form]:
     return forms
 
 
-def _moments(_kinds: Sequence[pa.DataType]) -> list[_Form]:
+def _moments(_kinds: Sequence[pa.DataType]) -> list[_KeptBySpark]:
     wanted = tuple((name, pa.float64()) for name in ("n", "avg", "m2"))
-    return [_Form(wanted, _as_it_is)]
+    return [_KeptBySpark(wanted, _as_it_is)]
 
 
-def _extreme(name: str) -> Callable[[Sequence[pa.DataType]], list[_Form]]:
-    def forms(kinds: Sequence[pa.DataType]) -> list[_Form]:
+def _extreme(name: str) -> Callable[[Sequence[pa.DataType]], list[_KeptBySpark]]:
+    def forms(kinds: Sequence[pa.DataType]) -> list[_KeptBySpark]:
         kind = kinds[0]
-        return [_Form(((name, kind),), lambda c: [clean(c[0], kind)])]
+        return [_KeptBySpark(((name, kind),), lambda c: [clean(c[0], kind)])]
 
     return forms
 
 
-def _any_value(kinds: Sequence[pa.DataType]) -> list[_Form]:
+def _any_value(kinds: Sequence[pa.DataType]) -> list[_KeptBySpark]:
     kind = kinds[0]
     wanted = (("first", kind), ("valueSet", pa.bool_()))
-    return [_Form(wanted, lambda c: [clean(c[0], kind)])]
+    return [_KeptBySpark(wanted, lambda c: [clean(c[0], kind)])]
 
 
-def _extreme_by(kinds: Sequence[pa.DataType]) -> list[_Form]:
+def _extreme_by(kinds: Sequence[pa.DataType]) -> list[_KeptBySpark]:
     value, order = kinds
     wanted = (("valueWithExtremumOrdering", value), ("extremumOrdering", order))
-    return [_Form(wanted, lambda c: [clean(c[1], order), clean(c[0], value)])]
+    return [_KeptBySpark(wanted, lambda c: [clean(c[1], order), clean(c[0], value)])]
 
 
-_FORMS: dict[str, Callable[[Sequence[pa.DataType]], list[_Form]]] = {
+_FORMS: dict[str, Callable[[Sequence[pa.DataType]], list[_KeptBySpark]]] = {
     "count": _count,
     "sum": _sum,
     "avg": _avg,

@@ -22,7 +22,7 @@ from holdfast.failpoints import failpoint
 from holdfast.operators.description import Description
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
 from holdfast.spark.adopt.position import check_sources, last_epoch, next_watermark, position_for
-from holdfast.spark.adopt.program import Program, adopted_tables
+from holdfast.spark.adopt.program import NewProgram, adopted_tables
 from holdfast.spark.adopt.tables import AdoptedTable, partitions_for, write_table
 from holdfast.spark.said import SaidPipeline, SaidResult
 from holdfast.state.expiry import TableClock
@@ -72,7 +72,7 @@ def adopt(
     keys and aggregates. Afterwards ``pipeline.start(name, checkpoint_dir)`` goes on with the first
     batch that the old query did not commit. ``operator`` chooses one of several stateful operators.
     """
-    program = Program.of(pipeline)
+    program = NewProgram.of(pipeline)
     _check_name(name)
     old = OldQuery.open(program.frame.sparkSession, spark_checkpoint)
     chosen = old.operator(operator)
@@ -104,7 +104,7 @@ def _check_name(name: str) -> None:
 
 
 def _warnings(
-    old: OldQuery, chosen: StatefulOperator, program: Program, position: Mapping[str, bytes]
+    old: OldQuery, chosen: StatefulOperator, program: NewProgram, position: Mapping[str, bytes]
 ) -> tuple[str, ...]:
     told = []
     others = [str(operator) for operator in old.operators if operator != chosen]
@@ -163,7 +163,7 @@ def _write(
     return changes
 
 
-class _Stored:
+class _StoredAtOnce:
     """Every run is stored as it is written."""
 
     def store(self, version: Version, clock: TableClock | None) -> StoreResult:
@@ -174,7 +174,7 @@ class _Stored:
 def _record(
     log: Log,
     storage: Storage,
-    program: Program,
+    program: NewProgram,
     record: EpochRecord,
     position: Mapping[str, bytes],
     changes: list[Change],
@@ -188,7 +188,7 @@ def _record(
         log,
         storage,
         ledger,
-        _Stored(),
+        _StoredAtOnce(),
         {},
         tuple(schema.record() for schema in program.operator.tables),
         {program.operator.id: str(Description.of(program.operator))},

@@ -10,12 +10,12 @@ from holdfast.checkpoint.time import Watermark
 from holdfast.driver.scratch import source_offsets
 from holdfast.errors import InputError
 from holdfast.spark.adopt.old_query import OldQuery
-from holdfast.spark.adopt.program import Program
+from holdfast.spark.adopt.program import NewProgram
 
 __all__ = ["check_sources", "last_epoch", "next_watermark", "position_for"]
 
 
-def position_for(program: Program, old: OldQuery) -> dict[str, bytes]:
+def position_for(program: NewProgram, old: OldQuery) -> dict[str, bytes]:
     """Spark's files for the moved job: those of the old query and, for timers, a source more."""
     position = old.position()
     if not program.operator.needs_ticks:
@@ -27,7 +27,7 @@ def position_for(program: Program, old: OldQuery) -> dict[str, bytes]:
     }
 
 
-def check_sources(program: Program, old: OldQuery, position: Mapping[str, bytes]) -> None:
+def check_sources(program: NewProgram, old: OldQuery, position: Mapping[str, bytes]) -> None:
     """Refuse a program that reads more or fewer sources: Spark tells them apart by their place."""
     known = source_offsets(position[f"offsets/{old.batch}"].decode())
     if known is None:

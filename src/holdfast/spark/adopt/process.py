@@ -27,7 +27,7 @@ from holdfast.spark.adopt.keys import hash_and_keys, unpacked
 from holdfast.spark.adopt.kinds import check_kind
 from holdfast.spark.adopt.old_query import OldQuery, StatefulOperator
 from holdfast.spark.adopt.tables import AdoptedTable
-from holdfast.spark.adopt.variables import Variable, timers_of, variables_of
+from holdfast.spark.adopt.variables import OldVariable, timers_of, variables_of
 from holdfast.spark.types import spark_type
 from holdfast.state.schema import TableSchema
 from holdfast.types import parse_type, type_words
@@ -57,7 +57,7 @@ class _Reader:
     old: OldQuery
     chosen: StatefulOperator
     record: EpochRecord
-    variables: tuple[Variable, ...]
+    variables: tuple[OldVariable, ...]
     timers: TimeKind | None
 
     @classmethod
@@ -97,7 +97,7 @@ class _Reader:
             found.insert(0, AdoptedTable(self.schemas.values, rows, sparse=True))
         return found
 
-    def _state_of(self, variable: Variable) -> State:
+    def _state_of(self, variable: OldVariable) -> State:
         # A variable with the name of a key column is kept under another.
         state = self.states.get(variable.name, self.states.get(f"state.{variable.name}"))
         if state is None:

@@ -31,11 +31,11 @@ from holdfast.spark.plans.base import OperatorPlan
 from holdfast.spark.plans.lift import AggregatePlan
 from holdfast.spark.said import SaidPipeline, SaidResult
 
-__all__ = ["Program", "adopted_tables"]
+__all__ = ["NewProgram", "adopted_tables"]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class NewProgram:
     """The program that takes over."""
 
     frame: DataFrame
@@ -43,7 +43,7 @@ class Program:
     watermarks: dict[str, Watermark]
 
     @classmethod
-    def of(cls, pipeline: SaidPipeline | SaidResult) -> Program:
+    def of(cls, pipeline: SaidPipeline | SaidResult) -> NewProgram:
         """That of a pipeline with one operator, or of a stream that isn't one yet."""
         whole: Any = pipeline
         if hasattr(whole, "plan"):
@@ -75,7 +75,7 @@ class Program:
 
 
 def adopted_tables(
-    program: Program, old: OldQuery, chosen: StatefulOperator, record: EpochRecord
+    program: NewProgram, old: OldQuery, chosen: StatefulOperator, record: EpochRecord
 ) -> list[AdoptedTable]:
     """The rows that the program's tables begin with; ``InputError`` if the old state doesn't fit."""
     plan, operator = program.plan, program.operator

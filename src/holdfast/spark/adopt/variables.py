@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from holdfast.choices import TimeKind
 from holdfast.spark.adopt.old_query import StatefulOperator
 
-__all__ = ["Variable", "timers_of", "variables_of"]
+__all__ = ["OldVariable", "timers_of", "variables_of"]
 
 _TIMERS: dict[str, TimeKind] = {"processingtime": "processing", "eventtime": "event"}
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class OldVariable:
     """A variable that the processor declared."""
 
     name: str
@@ -23,7 +23,7 @@ class Variable:
     has_ttl: bool
 
 
-def variables_of(operator: StatefulOperator) -> tuple[Variable, ...]:
+def variables_of(operator: StatefulOperator) -> tuple[OldVariable, ...]:
     """The variables of an operator, by name; those that Spark keeps for itself are left out.
 
     >>> told = '{"stateVariables":[{"stateName":"n","stateVariableType":"ValueState","ttlEnabled":false}]}'
@@ -32,7 +32,7 @@ def variables_of(operator: StatefulOperator) -> tuple[Variable, ...]:
     """
     told = json.loads(operator.properties or "{}").get("stateVariables", ())
     found = (
-        Variable(v["stateName"], v["stateVariableType"], bool(v["ttlEnabled"]))
+        OldVariable(v["stateName"], v["stateVariableType"], bool(v["ttlEnabled"]))
         for v in told
         if not v["stateName"].startswith("$")
     )

@@ -26,7 +26,7 @@ from holdfast.spark.stateful.errors import (
 )
 from holdfast.spark.stateful.refusing import early, turn_gone
 from holdfast.spark.stateful.states import bind
-from holdfast.spark.stateful.variables import Kind, Variable
+from holdfast.spark.stateful.variables import Kind, StateVariable
 from holdfast.types import parse_schema, required_fields
 
 __all__ = ["DriverHandle", "Phase", "TaskHandle", "TimeMode", "parse_time_mode"]
@@ -62,7 +62,7 @@ class _Handle(StatefulProcessorHandle):
 
     def __init__(self, mode: TimeMode, phase: Phase) -> None:
         self.mode, self.phase = mode, phase
-        self.variables: dict[str, Variable] = {}
+        self.variables: dict[str, StateVariable] = {}
         self.deleted: set[str] = set()
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> Any:
@@ -118,7 +118,7 @@ class _Handle(StatefulProcessorHandle):
         keys = None if kind != "map" else _schema(key_schema, name)
         required = required_fields(schema)
         key_required = () if kind != "map" else required_fields(key_schema)
-        variable = Variable(name, kind, fields, keys, ttl_ms or None, required, key_required)
+        variable = StateVariable(name, kind, fields, keys, ttl_ms or None, required, key_required)
         self.variables[name] = variable
         return self._bind(variable)
 
@@ -145,10 +145,10 @@ class _Handle(StatefulProcessorHandle):
         if self.phase not in _TIMED:
             raise invalid_handle_state(doing, operation, self.phase)
 
-    def _bind(self, variable: Variable) -> Any:
+    def _bind(self, variable: StateVariable) -> Any:
         raise NotImplementedError
 
-    def _forget(self, variable: Variable) -> None:
+    def _forget(self, variable: StateVariable) -> None:
         raise NotImplementedError
 
     def _timer_cell(self) -> TimerCell:
@@ -166,10 +166,10 @@ class DriverHandle(_Handle):
     def __init__(self, mode: TimeMode) -> None:
         super().__init__(mode, "PRE_INIT")
 
-    def _bind(self, variable: Variable) -> Any:
+    def _bind(self, variable: StateVariable) -> Any:
         return early(variable)
 
-    def _forget(self, variable: Variable) -> None:
+    def _forget(self, variable: StateVariable) -> None:
         pass
 
 
@@ -181,7 +181,7 @@ class TaskHandle(_Handle):
     def __init__(
         self,
         mode: TimeMode,
-        declared: Mapping[str, Variable],
+        declared: Mapping[str, StateVariable],
         held_as: Mapping[str, str],
         cells: Cells,
     ) -> None:
@@ -192,7 +192,7 @@ class TaskHandle(_Handle):
         self.keys: Sequence[Any] = ()
         """Those of the chunk in hand."""
 
-    def _bind(self, variable: Variable) -> Any:
+    def _bind(self, variable: StateVariable) -> Any:
         declared = self._declared.get(variable.name)
         if declared != variable:
             was = "not at all" if declared is None else declared.words()
@@ -208,7 +208,7 @@ class TaskHandle(_Handle):
             self._bound[variable.name] = early(variable)
         return self._bound[variable.name]
 
-    def _forget(self, variable: Variable) -> None:
+    def _forget(self, variable: StateVariable) -> None:
         turn_gone(self._bound[variable.name], variable.kind)
 
     def _timer_cell(self) -> TimerCell:

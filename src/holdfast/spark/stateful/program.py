@@ -38,7 +38,7 @@ from holdfast.spark.stateful.errors import old_event_time
 from holdfast.spark.stateful.handle import DriverHandle, TaskHandle, TimeMode
 from holdfast.spark.stateful.rows import RowForm
 from holdfast.spark.stateful.values import decoder, row_maker
-from holdfast.spark.stateful.variables import Variable
+from holdfast.spark.stateful.variables import StateVariable
 from holdfast.state.text import python_rows, python_values
 
 __all__ = ["Declared", "StatefulProgram", "discover"]
@@ -54,7 +54,7 @@ _TIMER_KINDS: dict[TimeMode, tuple[TimeKind, ...]] = {
 class Declared:
     """What ``init`` declared, and what it had deleted."""
 
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, StateVariable]
     deleted: frozenset[str]
 
 
@@ -126,7 +126,7 @@ class StatefulProgram(Program):
         return _RunningStateful(self, cells, clock)
 
 
-class _Form(Protocol):
+class _RowForm(Protocol):
     """How keys and rows look to the processor, and what it puts out."""
 
     def keys(self, chunk: Chunk) -> list[tuple[Any, ...]]: ...
@@ -140,7 +140,7 @@ class _Form(Protocol):
     def output(self, chunk: Chunk) -> pa.Table: ...
 
 
-def _form(program: StatefulProgram, epoch: int) -> _Form:
+def _form(program: StatefulProgram, epoch: int) -> _RowForm:
     author = program.processor
     if not program.pandas:
         return RowForm(program.output_schema, program.zone, author, epoch)

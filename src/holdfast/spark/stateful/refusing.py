@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
 from holdfast.spark.stateful.errors import StateError, invalid_handle_state
-from holdfast.spark.stateful.variables import Kind, Variable
+from holdfast.spark.stateful.variables import Kind, StateVariable
 
 __all__ = ["early", "turn_gone"]
 
@@ -110,7 +110,7 @@ _EARLY: dict[Kind, type[Any]] = {"value": _EarlyValue, "list": _EarlyList, "map"
 _GONE: dict[Kind, type[Any]] = {"value": _GoneValue, "list": _GoneList, "map": _GoneMap}
 
 
-def early(variable: Variable) -> Any:
+def early(variable: StateVariable) -> Any:
     """A variable that is declared and can't be used yet."""
     state: Any = object.__new__(_EARLY[variable.kind])
     state._stateName = variable.name  # noqa: SLF001 - the base class's constructor asks Spark

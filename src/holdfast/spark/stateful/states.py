@@ -13,7 +13,7 @@ from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueS
 from holdfast.operators.process.cells import Cells, ListCell, MapCell, ValueCell
 from holdfast.spark.stateful.errors import empty_list
 from holdfast.spark.stateful.values import Codec
-from holdfast.spark.stateful.variables import Variable
+from holdfast.spark.stateful.variables import StateVariable
 
 __all__ = ["Bound", "bind"]
 
@@ -22,7 +22,7 @@ UPDATING_MAP = "Error updating map state value"
 
 
 class _Value(ValueState):
-    def __init__(self, variable: Variable, cell: ValueCell) -> None:
+    def __init__(self, variable: StateVariable, cell: ValueCell) -> None:
         self._stateName = variable.name
         self._cell, self._cursor = cell, cell.cursor
         codec = Codec(variable.name, variable.schema, UPDATING, variable.required)
@@ -43,7 +43,7 @@ class _Value(ValueState):
 
 
 class _List(ListState):
-    def __init__(self, variable: Variable, cell: ListCell) -> None:
+    def __init__(self, variable: StateVariable, cell: ListCell) -> None:
         self._stateName = variable.name
         self._cell = cell
         codec = Codec(variable.name, variable.schema, UPDATING, variable.required)
@@ -80,7 +80,7 @@ class _List(ListState):
 
 
 class _Map(MapState):
-    def __init__(self, variable: Variable, cell: MapCell) -> None:
+    def __init__(self, variable: StateVariable, cell: MapCell) -> None:
         assert variable.key_schema is not None
         self._stateName = variable.name
         self._cell = cell
@@ -131,7 +131,7 @@ class _Map(MapState):
 Bound = ValueState | ListState | MapState
 
 
-def bind(variable: Variable, held_as: str, cells: Cells) -> Bound:
+def bind(variable: StateVariable, held_as: str, cells: Cells) -> Bound:
     """The variable, for the key that the cursor of ``cells`` is on."""
     if variable.kind == "list":
         return _List(variable, cells.lists[held_as])

@@ -11,13 +11,13 @@ import pyarrow as pa
 from holdfast.operators.process.declare import ListState, MapState, State, ValueState
 from holdfast.types import type_words
 
-__all__ = ["Kind", "Variable"]
+__all__ = ["Kind", "StateVariable"]
 
 Kind = Literal["value", "list", "map"]
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class StateVariable:
     """One variable: its kind, its fields, and for how long a value lives."""
 
     name: str
@@ -35,7 +35,7 @@ class Variable:
         """The state that keeps it. ``taken`` are the names of key columns, which it can't have.
 
         >>> schema = pa.schema([("n", pa.int64())])
-        >>> Variable("count", "value", schema).state().describe()
+        >>> StateVariable("count", "value", schema).state().describe()
         'count: value struct<n:bigint>'
         """
         value = pa.struct(list(self.schema))
