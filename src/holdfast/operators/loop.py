@@ -77,11 +77,11 @@ class LoopOperator(Operator):
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Begin the work of one task."""
         del place
-        return _Session(self, state, clock)
+        return _LoopSession(self, state, clock)
 
 
 @dataclass
-class _Session(Session):
+class _LoopSession(Session):
     operator: LoopOperator
     state: StateReader
     clock: Clock
@@ -121,5 +121,5 @@ class _Session(Session):
         return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _table(session: _Session) -> str:
+def _table(session: _LoopSession) -> str:
     return session.operator.tables[0].table

@@ -143,11 +143,11 @@ class IntervalJoinOperator(JoinOperator):
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Begin the work of one task."""
         del place
-        return _Session(self, state, clock)
+        return _IntervalSession(self, state, clock)
 
 
 @dataclass
-class _Work:
+class _PieceOfWork:
     """The rows of one side in an epoch, and which of them have a match."""
 
     plan: _SidePlan
@@ -163,7 +163,7 @@ class _Work:
 
 
 @dataclass
-class _Session(Session):
+class _IntervalSession(Session):
     operator: IntervalJoinOperator
     state: StateReader
     clock: Clock
@@ -188,7 +188,9 @@ class _Session(Session):
             gained += self._keep(work, space, changes)
         return Update(changes, self.operator.output.together(outputs), gained)
 
-    def _gather(self, rows: SortedRows, within: HashRange) -> tuple[KeySpace, _Work, _Work]:
+    def _gather(
+        self, rows: SortedRows, within: HashRange
+    ) -> tuple[KeySpace, _PieceOfWork, _PieceOfWork]:
         operator = self.operator
         hinting = [plan.hints for plan in operator.plans if plan.hints]
         hints = [each.due(self.state, self.clock, within) for each in hinting]
@@ -205,7 +207,7 @@ class _Session(Session):
                 wanted |= space.marked(due[plan.hints.name])
             stored = plan.entries.find(self.state, space, wanted)
             none = np.zeros(len(mine.rows), np.bool_)
-            works.append(_Work(plan, mine, stored, none, np.zeros(len(stored), np.bool_)))
+            works.append(_PieceOfWork(plan, mine, stored, none, np.zeros(len(stored), np.bool_)))
         return space, works[0], works[1]
 
     def _match(
@@ -234,14 +236,14 @@ class _Session(Session):
         for of_left, of_right in found.pairs():
             yield operator.output.pairs(left, right, of_left, of_right)
 
-    def _over(self, work: _Work, rows: SideRows) -> Bits:
+    def _over(self, work: _PieceOfWork, rows: SideRows) -> Bits:
         """Rows that no future row can match."""
         if self.clock.watermark_ms is None:
             return np.zeros(len(rows), np.bool_)
         over: Bits = work.plan.bounds(rows.micros) <= self.clock.watermark_ms
         return over
 
-    def _alone(self, work: _Work) -> Iterator[pa.Table]:
+    def _alone(self, work: _PieceOfWork) -> Iterator[pa.Table]:
         """Rows without a match for which none can come any more."""
         if not work.plan.hints:
             return
@@ -254,7 +256,7 @@ class _Session(Session):
         old = self._over(work, work.stored) & ~work.old_matched & ~work.stored.matched
         yield put_out(work.stored, np.flatnonzero(old))
 
-    def _keep(self, work: _Work, space: KeySpace, changes: dict[str, pa.Table]) -> int:
+    def _keep(self, work: _PieceOfWork, space: KeySpace, changes: dict[str, pa.Table]) -> int:
         """Write down what can still match or has to be put out; how many rows more there are."""
         plan, new = work.plan, work.new
         keep = ~self._over(work, new)

@@ -97,7 +97,7 @@ class VersionedJoinOperator(JoinOperator):
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Begin the work of one task."""
         del place
-        return _Session(self, state, clock)
+        return _VersionedSession(self, state, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class _Versions:
 
 
 @dataclass
-class _Session(Session):
+class _VersionedSession(Session):
     operator: VersionedJoinOperator
     state: StateReader
     clock: Clock

@@ -158,10 +158,10 @@ class ProcessOperator(Operator):
 
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Open the program for one task."""
-        return _Session(self, state, self.program.times(clock), place)
+        return _ProcessSession(self, state, self.program.times(clock), place)
 
 
-class _Session(Session):
+class _ProcessSession(Session):
     def __init__(
         self, operator: ProcessOperator, state: StateReader, clock: Clock, place: Place
     ) -> None:

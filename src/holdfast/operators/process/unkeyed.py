@@ -246,10 +246,10 @@ class PartitionOperator(Operator):
 
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Bind the process's state and open it."""
-        return _Session(self, state, clock, place)
+        return _UnkeyedSession(self, state, clock, place)
 
 
-class _Session(Session):
+class _UnkeyedSession(Session):
     def __init__(
         self, operator: PartitionOperator, state: StateReader, clock: Clock, place: Place
     ) -> None:

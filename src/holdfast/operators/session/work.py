@@ -67,7 +67,7 @@ def entry_low(starts: Indices) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Members:
+class _SessionMembers:
     """Rows and, behind them, sessions of the state: what sessions are made of."""
 
     keys: KeySet
@@ -82,7 +82,7 @@ class _Members:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sessions:
+class _MadeSessions:
     """The sessions that the members make, by key and start."""
 
     order: Indices
@@ -137,7 +137,7 @@ class SessionWork(Session):
         output = self._results(members, sessions, needed, fires, merged)
         return Update({self._table.table: changes, self._hints.schema.table: hints}, output, more)
 
-    def _members(self, rows: SortedRows, within: HashRange) -> _Members:
+    def _members(self, rows: SortedRows, within: HashRange) -> _SessionMembers:
         shape, table = self._shape, rows.table
         hinted = self._hints.due(self._state, self._clock, within)
         keys, fresh, looked = together(keys_of(rows, shape.keys), hinted)
@@ -154,9 +154,9 @@ class SessionWork(Session):
             ends = np.concatenate([ends, found.column(WINDOW_END).to_numpy()])
             pairs = zip(buffers, self._buffers.of(found), strict=True)
             buffers = [concat(pair, pair[0].type) for pair in pairs]
-        return _Members(keys, due, table.num_rows, owners, starts, ends, buffers)
+        return _SessionMembers(keys, due, table.num_rows, owners, starts, ends, buffers)
 
-    def _fires(self, sessions: _Sessions) -> Bits:
+    def _fires(self, sessions: _MadeSessions) -> Bits:
         """Which sessions are put out."""
         shape = self._shape
         in_time = sessions.touched & (shape.fires_late | (sessions.closes_ms > self._late))
@@ -167,7 +167,9 @@ class SessionWork(Session):
         fires: Bits = (sessions.closes_ms <= self._now) & (in_time | waiting)
         return fires
 
-    def _merged(self, members: _Members, sessions: _Sessions, needed: Indices) -> list[pa.Array]:
+    def _merged(
+        self, members: _SessionMembers, sessions: _MadeSessions, needed: Indices
+    ) -> list[pa.Array]:
         """The buffers of the sessions at these places."""
         sizes = np.diff(sessions.firsts, append=len(sessions.order))
         wanted = np.zeros(len(sessions.firsts), np.bool_)
@@ -181,13 +183,13 @@ class SessionWork(Session):
         owners = sessions.owners[needed]
         return self._buffers.merge(columns, groups, lambda i: self._words(members, int(owners[i])))
 
-    def _words(self, members: _Members, place: int) -> dict[str, object]:
+    def _words(self, members: _SessionMembers, place: int) -> dict[str, object]:
         return members.keys.words(place) if self._shape.put_out_keys else {}
 
     def _changes(
         self,
-        members: _Members,
-        sessions: _Sessions,
+        members: _SessionMembers,
+        sessions: _MadeSessions,
         needed: Indices,
         stays: Bits,
         gone: Bits,
@@ -219,7 +221,7 @@ class SessionWork(Session):
         more = len(places) - int(same.sum()) - len(dead)
         return sort_rows(table, len(self._table.keys)).table, more
 
-    def _new_hints(self, members: _Members, sessions: _Sessions, gone: Bits) -> pa.Table:
+    def _new_hints(self, members: _SessionMembers, sessions: _MadeSessions, gone: Bits) -> pa.Table:
         """A hint for sessions that are new, that opened again, or whose key was looked at."""
         at = sessions.closes_ms + self._shape.lateness_ms
         wanted = members.due[sessions.owners] | ~sessions.known
@@ -232,8 +234,8 @@ class SessionWork(Session):
 
     def _results(
         self,
-        members: _Members,
-        sessions: _Sessions,
+        members: _SessionMembers,
+        sessions: _MadeSessions,
         needed: Indices,
         fires: Bits,
         merged: list[pa.Array],
@@ -265,7 +267,7 @@ class SessionWork(Session):
 
     def _finished(
         self,
-        members: _Members,
+        members: _SessionMembers,
         owners: Indices,
         starts: Indices,
         ends: Indices,
@@ -279,7 +281,7 @@ class SessionWork(Session):
         return [*keys, *bounds, *self._buffers.finish(buffers, whose)]
 
 
-def _sessions(members: _Members) -> _Sessions:
+def _sessions(members: _SessionMembers) -> _MadeSessions:
     merged: Merged = merge_spans(members.owners, members.starts, members.ends)
     firsts, total = merged.firsts, len(members.owners)
     order = np.arange(total) if merged.order is None else merged.order
@@ -294,7 +296,7 @@ def _sessions(members: _Members) -> _Sessions:
         known = np.logical_or.reduceat(stored, firsts)
         closes = np.where(stored, ceil_ms(members.ends[order]), NEVER)
         latest = np.maximum.reduceat(closes, firsts)
-    return _Sessions(
+    return _MadeSessions(
         order,
         firsts,
         members.owners[heads],
@@ -307,13 +309,13 @@ def _sessions(members: _Members) -> _Sessions:
     )
 
 
-def _session_of(sessions: _Sessions, total: int) -> Indices:
+def _session_of(sessions: _MadeSessions, total: int) -> Indices:
     """The session of each member."""
     session = np.empty(total, np.int64)
     session[sessions.order] = RowGroups(sessions.firsts, total).ids
     return session
 
 
-def _in_state(members: _Members, sessions: _Sessions) -> Indices:
+def _in_state(members: _SessionMembers, sessions: _MadeSessions) -> Indices:
     """The members that the state has, by session."""
     return sessions.order[sessions.order >= members.rows]

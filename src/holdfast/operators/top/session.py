@@ -36,7 +36,7 @@ _FIRST_TIE = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _KeysAndRows:
     """Distinct keys, sorted by (hash, key), and their new rows, key after key."""
 
     hashes: Hashes
@@ -49,12 +49,12 @@ class _Work:
     due: Mask
     """Keys whose rows go out now and are forgotten."""
 
-    def pieces(self, size: int) -> Iterator[_Work]:
+    def pieces(self, size: int) -> Iterator[_KeysAndRows]:
         """The same, so many keys at a time."""
         for first in range(0, len(self.hashes), size):
             last = min(first + size, len(self.hashes))
             begin, end = self.ids.searchsorted([first, last])
-            yield _Work(
+            yield _KeysAndRows(
                 self.hashes[first:last],
                 self.keys.slice(first, last - first),
                 self.rows.slice(begin, end - begin),
@@ -65,7 +65,7 @@ class _Work:
 
 
 @dataclass(slots=True)
-class _Result:
+class _Outcome:
     """What the pieces of a task came to."""
 
     rows: list[pa.Table] = field(default_factory=list)
@@ -88,7 +88,7 @@ class TopSession(Session):
     def update(self, rows: SortedRows, within: HashRange) -> Update:
         """Put new rows in their places, then put out the keys that are over."""
         work = self._arrived(rows)
-        result = _Result()
+        result = _Outcome()
         size = max(1, _STORED_ROWS // self.operator.n)
         for piece in work.pieces(size):
             self._fold(piece, result)
@@ -98,7 +98,7 @@ class TopSession(Session):
         output = [self.operator.output_schema.empty_table(), *result.gone, *result.come]
         return Update(self._changes(result), pa.concat_tables(output), result.new_rows)
 
-    def _arrived(self, rows: SortedRows) -> _Work:
+    def _arrived(self, rows: SortedRows) -> _KeysAndRows:
         table, starts = rows.table, rows.starts
         kinds = {**self._kinds, TAG: pa.int64()}
         names = [name for name in kinds if name not in self._key_names]
@@ -110,16 +110,16 @@ class TopSession(Session):
             RowGroups(starts, table.num_rows).ids,
         )
 
-    def _work(self, hashes: Hashes, keys: pa.Table, rows: pa.Table, ids: Indices) -> _Work:
+    def _work(self, hashes: Hashes, keys: pa.Table, rows: pa.Table, ids: Indices) -> _KeysAndRows:
         operator, due = self.operator, np.zeros(len(hashes), np.bool_)
         if operator.expires is None:
-            return _Work(hashes, keys, rows, ids, pa.nulls(len(hashes), pa.int64()), due)
+            return _KeysAndRows(hashes, keys, rows, ids, pa.nulls(len(hashes), pa.int64()), due)
         ends = operator.ends_ms(keys.column(operator.expires))
         if operator.appends and self.clock.watermark_ms is not None:
             due = ends.fill_null(np.iinfo(np.int64).max).to_numpy() <= self.clock.watermark_ms
-        return _Work(hashes, keys, rows, ids, ends, due)
+        return _KeysAndRows(hashes, keys, rows, ids, ends, due)
 
-    def _waiting(self, work: _Work, within: HashRange) -> _Work:
+    def _waiting(self, work: _KeysAndRows, within: HashRange) -> _KeysAndRows:
         """Keys without new rows whose time has come."""
         ends, now = self._tables.ends, self.clock.watermark_ms
         nothing = work.rows.slice(0, 0)
@@ -133,7 +133,7 @@ class TopSession(Session):
                 hashes, keys = self._without_rows(work, hints)
         return self._work(hashes, keys, nothing, np.empty(0, np.int64))
 
-    def _without_rows(self, work: _Work, hints: pa.Table) -> tuple[Hashes, pa.Table]:
+    def _without_rows(self, work: _KeysAndRows, hints: pa.Table) -> tuple[Hashes, pa.Table]:
         """The keys of hints, without those that have had their turn with their rows."""
         done = np.flatnonzero(work.due)
         known = take_all([one_array(c) for c in work.keys.columns], done, ascending=True)
@@ -150,7 +150,7 @@ class TopSession(Session):
         left = firsts.filter(firsts.column("hint")).combine_chunks()
         return hash_values(left), left.select(self._key_names)
 
-    def _fold(self, work: _Work, result: _Result) -> None:
+    def _fold(self, work: _KeysAndRows, result: _Outcome) -> None:
         operator = self.operator
         found = self.state.lookup_prefix(self._tables.rows.table, work.hashes, work.keys, _NO_LIMIT)
         ranked = rank_rows(np.concatenate((found.query, work.ids)), self._order(work, found))
@@ -161,7 +161,7 @@ class TopSession(Session):
         else:
             self._put_out_changes(work, found, top, result)
 
-    def _order(self, work: _Work, found: FoundMany) -> list[SortColumn]:
+    def _order(self, work: _KeysAndRows, found: FoundMany) -> list[SortColumn]:
         """What rows are sorted by: stored rows come before equal new ones, which go by their tags."""
         order = []
         for name, descending in self.operator.sort_by:
@@ -173,7 +173,7 @@ class TopSession(Session):
         order.append(SortColumn(concat([pa.array(came), tags], pa.int64())))
         return order
 
-    def _write(self, work: _Work, found: FoundMany, top: TopRows, result: _Result) -> None:
+    def _write(self, work: _KeysAndRows, found: FoundMany, top: TopRows, result: _Outcome) -> None:
         """New rows of keys that live on, a hint for each such key that is new, markers for others."""
         used = column(found.rows, PLACE, pa.int32()).to_numpy()[top.old].astype(np.int64)
         stays = np.flatnonzero(~work.due[top.new_ids])
@@ -191,7 +191,7 @@ class TopSession(Session):
             self._hint(work, fresh, result)
 
     def _rows(
-        self, work: _Work, ids: Indices, places: Indices, rows: Indices, ranks: Indices
+        self, work: _KeysAndRows, ids: Indices, places: Indices, rows: Indices, ranks: Indices
     ) -> pa.Table:
         schema = self._tables.rows
         low = (places + 1).astype(np.uint32)  # 0 is the lower half of a clear marker
@@ -207,7 +207,7 @@ class TopSession(Session):
             arrays.append(take(work.ends, ids, ascending=True))
         return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
-    def _markers(self, work: _Work, cleared: Indices) -> pa.Table:
+    def _markers(self, work: _KeysAndRows, cleared: Indices) -> pa.Table:
         schema = self._tables.rows
         arrays = [pa.array(marker_hashes(work.hashes[cleared]))]
         arrays += take_all([one_array(c) for c in work.keys.columns], cleared, ascending=True)
@@ -215,7 +215,7 @@ class TopSession(Session):
         arrays += [pa.nulls(len(cleared), c.type) for c in blank]
         return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
-    def _hint(self, work: _Work, fresh: Indices, result: _Result) -> None:
+    def _hint(self, work: _KeysAndRows, fresh: Indices, result: _Outcome) -> None:
         schema = self._tables.ends
         assert schema is not None
         valid = is_valid(work.ends)
@@ -228,13 +228,15 @@ class TopSession(Session):
         arrays += take_all([one_array(c) for c in work.keys.columns], fresh, ascending=True)
         result.hints.append(pa.Table.from_arrays(arrays, schema=schema.arrow))
 
-    def _put_out_due(self, work: _Work, found: FoundMany, top: TopRows, result: _Result) -> None:
+    def _put_out_due(
+        self, work: _KeysAndRows, found: FoundMany, top: TopRows, result: _Outcome
+    ) -> None:
         old = np.flatnonzero(work.due[top.old_ids] & ~top.leaves)
         new = np.flatnonzero(work.due[top.new_ids])
         result.come.append(self._output(work, found, top, old, new, top.old_ranks, None))
 
     def _put_out_changes(
-        self, work: _Work, found: FoundMany, top: TopRows, result: _Result
+        self, work: _KeysAndRows, found: FoundMany, top: TopRows, result: _Outcome
     ) -> None:
         gone, moved = top.leaves, np.zeros(len(top.old), np.bool_)
         if self.operator.rank is not None:
@@ -245,7 +247,7 @@ class TopSession(Session):
         result.come.append(self._output(work, found, top, old, new, top.old_ranks, 1))
 
     def _output(
-        self, work: _Work, found: FoundMany, top: TopRows, old: Indices, new: Indices,
+        self, work: _KeysAndRows, found: FoundMany, top: TopRows, old: Indices, new: Indices,
         old_ranks: Indices, change: int | None,
     ) -> pa.Table:  # fmt: skip
         """Stored and new rows by key and rank."""
@@ -268,7 +270,7 @@ class TopSession(Session):
             arrays.append(pa.array(np.full(len(ids), change, np.int8)))
         return pa.Table.from_arrays(arrays, schema=operator.output_schema)
 
-    def _changes(self, result: _Result) -> dict[str, pa.Table]:
+    def _changes(self, result: _Outcome) -> dict[str, pa.Table]:
         tables = self._tables
         schema = tables.rows.arrow
         rows = pa.concat_tables([schema.empty_table(), *result.rows, *result.markers])

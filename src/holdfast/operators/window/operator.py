@@ -197,7 +197,7 @@ class WindowOperator(Operator):
     def open(self, state: StateReader, clock: Clock, place: Place) -> Session:
         """Begin the work of one task."""
         del place
-        return _Session(self, state, clock)
+        return _WindowSession(self, state, clock)
 
     def _windowed(self, rows: pa.Table, bound_ms: int | None) -> pa.Table:
         """Rows as they are kept, once per window, with Spark's signed hashes."""
@@ -242,7 +242,7 @@ class WindowOperator(Operator):
 
 
 @dataclass
-class _Session(Session):
+class _WindowSession(Session):
     operator: WindowOperator
     state: StateReader
     clock: Clock

@@ -91,12 +91,12 @@ def assigner_of(window: Tumbling | Sliding | SessionGap) -> Assigner:
     [10, 10, 20]
     """
     if isinstance(window, SessionGap):
-        return _Sessions(window.gap_ms)
+        return _SessionAssigner(window.gap_ms)
     return _Fixed(window.size_ms, window.slide_ms, window.offset_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sessions(Assigner):
+class _SessionAssigner(Assigner):
     gap_ms: int
 
     @property

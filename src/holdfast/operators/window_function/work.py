@@ -56,7 +56,7 @@ class KeptForm:
 
 
 @dataclass(frozen=True)
-class _Members:
+class _RowsOfWindows:
     """Rows of this epoch, and behind them those that the state has of keys that were looked at."""
 
     keys: KeySet
@@ -109,7 +109,7 @@ class FunctionWork(Session):
         tables = {self._stored.table.table: changes, self._stored.hints.schema.table: hints}
         return Update(tables, self._call(members, assigned), more)
 
-    def _members(self, rows: SortedRows, within: HashRange) -> _Members:
+    def _members(self, rows: SortedRows, within: HashRange) -> _RowsOfWindows:
         stored, table = self._stored, rows.table
         hinted = stored.hints.due(self._state, self._clock, within)
         keys, fresh, due = together(keys_of(rows, stored.keys), hinted)
@@ -122,7 +122,7 @@ class FunctionWork(Session):
         query, found = read_under(self._state, stored.table, keys.at(places))
         epochs = np.full(table.num_rows, self._clock.epoch)
         sequences = np.arange(table.num_rows) - rows.starts[groups.ids]
-        return _Members(
+        return _RowsOfWindows(
             keys,
             table.num_rows,
             np.concatenate([owners, places[query]]),
@@ -141,7 +141,7 @@ class FunctionWork(Session):
         )
         return times
 
-    def _changes(self, members: _Members, over: Bits) -> tuple[pa.Table, int]:
+    def _changes(self, members: _RowsOfWindows, over: Bits) -> tuple[pa.Table, int]:
         """New rows, and what is forgotten: by a key's marker, with what stays written again, or row by
         row, whichever is less to write. And how many more rows there are."""
         schema, fresh, total = self._stored.table, members.fresh, len(members.owners)
@@ -180,7 +180,7 @@ class FunctionWork(Session):
         table = pa.Table.from_arrays(columns, schema=arrow)
         return sort_rows(table, len(schema.keys)).table, len(kept) - len(dead)
 
-    def _new_hints(self, members: _Members, assigned: Assigned) -> pa.Table:
+    def _new_hints(self, members: _RowsOfWindows, assigned: Assigned) -> pa.Table:
         """When each key that still has rows must be looked at next."""
         first = np.full(len(members.keys), _FAR)
         stays = ~assigned.over
@@ -188,7 +188,7 @@ class FunctionWork(Session):
         places = np.flatnonzero(first != _FAR)
         return self._stored.hints.make(first[places], members.keys, places)
 
-    def _call(self, members: _Members, assigned: Assigned) -> pa.Table:
+    def _call(self, members: _RowsOfWindows, assigned: Assigned) -> pa.Table:
         if not len(assigned.rows):
             return self._output.empty_table()
         given = self._closing(members, assigned)
@@ -199,7 +199,7 @@ class FunctionWork(Session):
             raise user_error(error, name, {}, self._clock.epoch) from error
         return _checked(returned, self._output, name, self._clock.epoch)
 
-    def _closing(self, members: _Members, assigned: Assigned) -> pa.Table:
+    def _closing(self, members: _RowsOfWindows, assigned: Assigned) -> pa.Table:
         """The rows of all windows that close, in order."""
         order = _in_order(members, assigned, overlapping=self._assigner.overlapping)
         rows = assigned.rows[order]
@@ -212,7 +212,7 @@ class FunctionWork(Session):
         return pa.Table.from_arrays(columns, schema=self._given)
 
 
-def _in_order(members: _Members, assigned: Assigned, *, overlapping: bool) -> Indices:
+def _in_order(members: _RowsOfWindows, assigned: Assigned, *, overlapping: bool) -> Indices:
     """The rows that go out by keys, window, event time, and order in the source."""
     # Earlier rows first: then hardly any that are equal otherwise stand the wrong way round.
     is_fresh = assigned.rows < members.fresh
@@ -234,7 +234,7 @@ def _in_order(members: _Members, assigned: Assigned, *, overlapping: bool) -> In
     return first[order]
 
 
-def _key_ranks(members: _Members, rows: Indices) -> Indices:
+def _key_ranks(members: _RowsOfWindows, rows: Indices) -> Indices:
     """The place of each row's key among the keys of these rows, in the order of the keys themselves."""
     owners = members.owners[rows]
     named = np.flatnonzero(np.bincount(owners, minlength=len(members.keys)))
