@@ -96,7 +96,9 @@ def local_file(path: Path, header: bytes, block: bytes) -> None:
     """A file whose checksums are all right, whatever is in it."""
     where = Block(1, 1, 1, len(header), len(block), 1, checksum(block))
     totals = RunTotals(1, 0, (where,))
-    index = msgspec.json.encode(local._Index(local.FORMAT, len(header), checksum(header), totals))
+    index = msgspec.json.encode(
+        local._LocalIndex(local.FORMAT, len(header), checksum(header), totals)
+    )
     tail = local._TAIL.pack(len(index), int(checksum(index), 16), local.MAGIC)
     path.write_bytes(header + block + local._END_OF_STREAM + index + tail)
 

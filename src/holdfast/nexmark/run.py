@@ -16,7 +16,7 @@ from holdfast.errors import InputError
 from holdfast.nexmark.generator import Config, auction, batch, bid, events, person, streams
 from holdfast.nexmark.oracle import QUERIES as DEFINITIONS
 from holdfast.nexmark.queries import QUERIES, NexmarkQuery
-from holdfast.spark.query import NexmarkQuery as Running
+from holdfast.spark.query import Query
 
 __all__ = [
     "RunResult",
@@ -104,7 +104,7 @@ def run_query(
     delay = watermark_delay_s(config)
     timed = [hf.stream(frame).with_watermark("dateTime", delay) for frame in frames]
     rows = query.function(timed[0], timed[1], timed[2])
-    clock = _EventClock()
+    clock = _SettableClock()
     running = rows.write_to(hf.sinks.parquet(work / "out")).start(
         f"nexmark-{number}",
         work / "checkpoint",
@@ -196,7 +196,7 @@ def _empty(work: Path) -> Path:
     return work
 
 
-class _EventClock:
+class _SettableClock:
     """The driver's clock, which may be set ahead; it then stands still."""
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class _EventClock:
 
 
 def _run(
-    running: Running, epochs: int, events: int, events_per_epoch: int, on_epoch: OnEpoch
+    running: Query, epochs: int, events: int, events_per_epoch: int, on_epoch: OnEpoch
 ) -> float:
     began = before = time.monotonic()
     for epoch in range(1, epochs + 1):

@@ -55,7 +55,7 @@ class TopPlan(RowPlan):
         return top.n <= _MOST and top.expires is None and latest
 
     def at(self, clock: Clock) -> None:
-        """See :meth:`Plan.at`."""
+        """See :meth:`OperatorPlan.at`."""
         self._bound.at(clock)
 
     def preaggregate(self, frame: DataFrame) -> Grouped:
