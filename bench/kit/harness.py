@@ -71,6 +71,7 @@ class Harness:
         *,
         checkpoint_interval_s: float | None = 2.0,
         stepped: bool = False,
+        code: Path | None = None,
         on_epoch: Callable[[int], None],
     ) -> Finished:
         """Run one contender on the first ``epochs`` epochs of a dataset, or raise TrialError."""
@@ -91,7 +92,7 @@ class Harness:
         log = self.folder / "logs" / f"{contender}-{dataset.name}.log"
         began = time.monotonic()
         try:
-            outcome, sampler = self._run_child(trial, log, on_epoch)
+            outcome, sampler = self._run_child(trial, log, on_epoch, code or _ROOT)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         rows = sum(e.rows for e in outcome.epochs)
@@ -101,7 +102,7 @@ class Harness:
         return Finished(trial, dataset, outcome, sampler, time.monotonic() - began)
 
     def _run_child(
-        self, trial: Trial, log: Path, on_epoch: Callable[[int], None]
+        self, trial: Trial, log: Path, on_epoch: Callable[[int], None], code: Path
     ) -> tuple[Outcome, Sampler]:
         state = Path(trial.work)
         state.mkdir(parents=True)
@@ -114,6 +115,7 @@ class Harness:
             folder=state.parent,
             watched=state / "checkpoint",
             timeout_s=self.settings.timeout_s,
+            code=code,
         )
         if note.outcome is None:
             raise TrialError(f"{trial.contender} failed: {note.error}; see {log}")
@@ -128,8 +130,9 @@ def run_child(
     folder: Path,
     watched: Path,
     timeout_s: float,
+    code: Path = _ROOT,
 ) -> tuple[Note, Sampler]:
-    """Run a module in a process of its own; its last note, and what was seen from outside.
+    """Run a module in a process of its own, of this checkout or another; its last note, and what was seen from outside.
 
     A note without an outcome says in ``error`` why there is none.
     """
@@ -137,8 +140,8 @@ def run_child(
     with log.open("wb") as errors:
         child = subprocess.Popen(
             [sys.executable, "-m", *arguments],
-            cwd=_ROOT,
-            env=_environment(folder),
+            cwd=code,
+            env=_environment(folder, code),
             stdin=subprocess.PIPE,  # its end tells the child that we are gone
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -200,12 +203,13 @@ def end_tree(root: int) -> None:
             continue
 
 
-def _environment(work: Path) -> dict[str, str]:
+def _environment(work: Path, code: Path) -> dict[str, str]:
     variables = dict(os.environ)
     variables["PYSPARK_PYTHON"] = sys.executable
     variables["SPARK_LOCAL_IP"] = "127.0.0.1"
     variables["TMPDIR"] = str(work)
-    paths = [str(_ROOT), variables.get("PYTHONPATH", "")]
+    # What is installed of Holdfast is this checkout's: the folder of the code comes before it.
+    paths = [str(code), str(code / "src"), variables.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return variables
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import (
@@ -34,6 +35,8 @@ class Job:
     rounds: int = 1
     checkpoint_interval_s: float | None = 2.0
     stepped: bool = False
+    code: Path | None = None
+    """The root of another checkout, if its code is to run instead of this one's."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -86,6 +89,7 @@ class Rounds:
                 job.epochs,
                 checkpoint_interval_s=job.checkpoint_interval_s,
                 stepped=job.stepped,
+                code=job.code,
                 on_epoch=lambda epoch: progress.update(task, completed=epoch + 1),
             )
         except TrialError as error:
