@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -36,6 +37,7 @@ __all__ = [
     "each",
     "event",
     "file_lock",
+    "hold",
     "lock",
     "monotonic",
     "new_id",
@@ -200,6 +202,20 @@ class Runtime:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
+    def hold(self, folder: Path, *, wait: bool) -> Callable[[], None] | None:
+        """Lock a folder until the process ends or calls what this gives; see :func:`hold`."""
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
+        descriptor = os.open(folder, flags)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return partial(os.close, descriptor)
+
     @contextmanager
     def beside(self, function: Callable[[], T]) -> Iterator[Result[T]]:
         """Have a function called beside the block, which doesn't end before it."""
@@ -307,6 +323,14 @@ def file_lock(path: Path) -> Iterator[None]:
     """Hold a file's lock, also against other processes of this host; the file is made if need be."""
     with _current.file_lock(path):
         yield
+
+
+def hold(folder: Path, *, wait: bool) -> Callable[[], None] | None:
+    """Lock a folder until this process ends, or calls what this gives.
+
+    None if another process of this host has it, unless it is waited for.
+    """
+    return _current.hold(folder, wait=wait)
 
 
 @contextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,8 +33,8 @@ class OwnFolders:
     def __init__(self, root: Path, prefix: str) -> None:
         self._root = root
         self._prefix = prefix
-        self._locks: dict[Path, int] = {}
-        """A descriptor for each, which holds its lock."""
+        self._locks: dict[Path, Callable[[], None]] = {}
+        """What gives the lock of each back."""
 
     def make(self) -> Path:
         """Make a folder for this user alone."""
@@ -42,8 +42,8 @@ class OwnFolders:
             folder = self._root / f"{self._prefix}{runtime.new_id()}{runtime.new_id()}"
             folder.mkdir(0o700)
             with suppress(FileNotFoundError):  # a sweep came before the lock
-                lock = _opened(folder)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                lock = runtime.hold(folder, wait=True)
+                assert lock is not None
                 self._locks[folder] = lock
                 if folder.exists():
                     return folder
@@ -58,7 +58,7 @@ class OwnFolders:
         """A folder has another name now, and is nobody's here."""
         lock = self._locks.pop(folder, None)
         if lock is not None:
-            os.close(lock)
+            lock()
 
     def sweep(self) -> None:
         """Remove folders of processes that were killed: nobody holds their locks any more."""
@@ -66,15 +66,15 @@ class OwnFolders:
         for folder in self._root.glob(f"{self._prefix}{'[0-9a-f]' * 32}"):
             # In a folder that is for everybody they may be another user's, or no folders at all.
             with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-                lock = _opened(folder)
+                if folder.lstat().st_uid != os.geteuid():
+                    continue
+                lock = runtime.hold(folder, wait=False)
+                if lock is None:
+                    continue  # its process lives
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if os.fstat(lock).st_uid == os.geteuid():
-                        shutil.rmtree(folder, ignore_errors=True)
-                except BlockingIOError:
-                    pass  # its process lives
+                    shutil.rmtree(folder, ignore_errors=True)
                 finally:
-                    os.close(lock)
+                    lock()
 
 
 def until_exit(prefix: str) -> Path:
@@ -89,7 +89,3 @@ def until_exit(prefix: str) -> Path:
     folder = folders.make()
     atexit.register(folders.remove, folder)
     return folder
-
-
-def _opened(folder: Path) -> int:
-    return os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -37,6 +37,7 @@ class SimulatedRuntime(Runtime):
         self._ids = world.random("ids")
         self._given: set[int] = set()
         self._file_locks: dict[str, SimulatedLock] = {}
+        self._holds: dict[Process, set[Callable[[], None]]] = {}
         world.when_killed.append(self._killed)
 
     def monotonic(self) -> float:
@@ -129,7 +130,25 @@ class SimulatedRuntime(Runtime):
         with self._file_locks.setdefault(str(path.resolve()), SimulatedLock(self._world)):
             yield
 
+    def hold(self, folder: Path, *, wait: bool) -> Callable[[], None] | None:
+        """Lock a folder until who asks gives it back, or is killed."""
+        give_back = super().hold(folder, wait=wait)
+        if give_back is None:
+            return None
+        holds = self._holds.setdefault(self._world.current.process, set())
+        holds.add(give_back)
+
+        def given_back() -> None:
+            if give_back in holds:
+                holds.remove(give_back)
+                give_back()
+
+        return given_back
+
     def _killed(self, process: Process) -> None:
+        holds = self._holds.pop(process, set())
+        while holds:
+            holds.pop()()
         for lock in self._file_locks.values():
             lock.forget(process)
 
