@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,12 +183,15 @@ class SimulatedEngine:
         hosts: Sequence[str | None],
     ) -> _Handed:
         work = emit_rows if isinstance(spec.operator, EmitOperator) else work_through
+        copied = partial(pickle.loads, pickle.dumps(spec.operator))
 
         def task(partition: int, here: Here) -> list[pa.RecordBatch]:
             if not spec.wants(partition):
                 return []
             own = replace(
                 spec,
+                # Whatever user code keeps in its object is a worker's own.
+                operator=copied(),
                 host=here.host,
                 folder=here.path(spec.folder),
                 storage=here.reach(spec.storage),
