@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from holdfast.driver.options import Options
 from holdfast.driver.running import RunningPipeline
 from holdfast.driver.start import Start
@@ -10,6 +12,7 @@ from holdfast.testing.simulation.engine import SimulatedJobError
 from holdfast.testing.simulation.errors import WorldError
 from holdfast.testing.simulation.platform import SimulatedPlatform
 from holdfast.testing.simulation.processes import Process
+from holdfast.testing.simulation.promises import Asked, stopped_in_vain
 
 __all__ = ["SimulatedDriver"]
 
@@ -17,13 +20,19 @@ __all__ = ["SimulatedDriver"]
 class SimulatedDriver:
     """One life of a driver's process."""
 
-    def __init__(self, process: Process, platform: SimulatedPlatform, options: Options) -> None:
+    def __init__(
+        self, process: Process, platform: SimulatedPlatform, options: Options, host: Path
+    ) -> None:
         self.process = process
+        self.host = host
+        """Its disk."""
         self.options = options
         self.running: RunningPipeline | None = None
         self.failure: HoldfastError | None = None
         self.over = False
         """Whether it has ended, by itself or because it failed."""
+        self.wrong: str | None = None
+        """What a user was told that isn't so."""
         self._platform = platform
         process.spawn(self._main, "main")
 
@@ -42,10 +51,10 @@ class SimulatedDriver:
         if self.running is not None and self.alive:
             self.process.spawn(self._stop, "user")
 
-    def checkpoint(self) -> None:
-        """Have it take a checkpoint."""
+    def checkpoint(self, timeout_s: float = 60.0) -> None:
+        """Have it take a checkpoint, and wait so long for it."""
         if self.running is not None and self.alive:
-            self.process.spawn(self._checkpoint, "user")
+            self.process.spawn(lambda: self._checkpoint(timeout_s), "user")
 
     def _main(self) -> None:
         try:
@@ -70,18 +79,22 @@ class SimulatedDriver:
         assert self.running is not None
         try:
             self.running.stop()
+            self.wrong = stopped_in_vain(self.running) or self.wrong
         except (HoldfastError, OSError) as error:
             self.process.world.tell(f"stop() raises {error}")
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, timeout_s: float) -> None:
         assert self.running is not None
+        asked = Asked(self.running)
         try:
-            self.running.checkpoint(60.0)
+            self.wrong = asked.in_vain(self.running.checkpoint(timeout_s)) or self.wrong
         except (HoldfastError, OSError, TimeoutError) as error:
             self.process.world.tell(f"checkpoint() raises {error}")
 
     def check(self) -> None:
         """Raise unless it has ended in a way that a driver may."""
+        if self.wrong is not None:
+            raise WorldError(f"{self.process.label}: {self.wrong}")
         failure: BaseException | None = self.failure
         while failure is not None:
             foreseen = isinstance(

@@ -25,9 +25,11 @@ from holdfast.driver.options import Options
 from holdfast.tasks.here import Here
 from holdfast.testing.simulation import simulating
 from holdfast.testing.simulation.checks import History
+from holdfast.testing.simulation.disks import left_behind
 from holdfast.testing.simulation.driver import SimulatedDriver
 from holdfast.testing.simulation.errors import WorldError
 from holdfast.testing.simulation.inputs import Inputs
+from holdfast.testing.simulation.knobs import Knobs
 from holdfast.testing.simulation.machines import Machines
 from holdfast.testing.simulation.mishaps import Mishaps
 from holdfast.testing.simulation.outlets import Outlets
@@ -96,6 +98,7 @@ class Simulation:
         self.draw = world.random("course")
         self.course = Course.drawn(self.draw, self.program)
         self.mishaps = Mishaps.drawn(world.random("mishaps"))
+        self.knobs = Knobs(world.random("knobs"))
         names = [f"h{i}" for i in range(1, self.course.hosts + 1)]
         self.store = SimulatedStore(world, "ck", names if self.course.is_cluster else ())
         self.history = History(self.store, WorldError)
@@ -114,7 +117,7 @@ class Simulation:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         try:
-            with simulating(self.world), _logs_told(self.world):
+            with self.knobs.turned(), simulating(self.world), _logs_told(self.world):
                 self._prepare()
                 self._go_wrong()
                 self._calm_down()
@@ -128,6 +131,7 @@ class Simulation:
     def _prepare(self) -> None:
         world, course = self.world, self.course
         world.tell(str(course))
+        world.tell(f"knobs: {self.knobs}")
         world.tell(f"{self.mishaps}; storage: {self.store.faults.rates}")
         self.machines = Machines(
             world,
@@ -179,7 +183,7 @@ class Simulation:
             retention=Retention(course.keep_last),
             max_ahead_bytes=course.max_ahead_bytes,
             max_ahead_s=600.0,
-            memory_bytes=1 << 24,
+            memory_bytes=self.knobs.memory_bytes,
             local_dir=Path("/local") if course.is_cluster else host / "local",
             local_limit_bytes=(1 << 14) if course.retires else None,
             from_entry=from_entry,
@@ -188,7 +192,7 @@ class Simulation:
             on_checkpoint=(),
         )
         world.tell(f"{process.label} starts, partitions={options.partitions}")
-        driver = SimulatedDriver(process, platform, options)
+        driver = SimulatedDriver(process, platform, options, host)
         self.drivers.append(driver)
         return driver
 
@@ -262,7 +266,7 @@ class Simulation:
         self.draw.choice(self.alive).stop()
 
     def _checkpoint(self) -> None:
-        self.draw.choice(self.alive).checkpoint()
+        self.draw.choice(self.alive).checkpoint(self.draw.choice((0.05, 60.0)))
 
     def _jump_clock(self) -> None:
         self.draw.choice(self.alive).process.jump(self.draw.choice((-3_600_000, -500, 500, 60_000)))
@@ -386,6 +390,10 @@ class Simulation:
         }
         if answer.state is not None:
             _same(program.state(tables), answer.state, "state")
+        driver = self.drivers[-1]
+        has_run = driver.running is not None and driver.running.epochs_done > 0
+        if on_disk := left_behind(driver.host, has_run=has_run):
+            raise WorldError(on_disk)
         if left := self.history.nobodys():
             raise WorldError(f"nobody names {left[0]} (and {len(left) - 1} more), and it is there")
 

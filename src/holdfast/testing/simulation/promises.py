@@ -1,0 +1,36 @@
+"""What users are told by what a running pipeline answers, and whether it is so."""
+
+from __future__ import annotations
+
+from holdfast.driver.running import Running
+
+__all__ = ["Asked", "stopped_in_vain"]
+
+
+def stopped_in_vain(running: Running) -> str | None:
+    """What a ``stop()`` that raised nothing has left undone, if anything: all is recorded and published."""
+    if running.failure is not None:
+        return None  # it had failed before, and has said so
+    if running.ledger.snapshot() is not None:
+        return "stop() came back, and epochs are in no checkpoint"
+    if owed := running.ledger.pending():
+        return f"stop() came back, and {', '.join(owed)} have not published everything"
+    return None
+
+
+class Asked:
+    """A checkpoint that somebody asks for."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._recoveries = len(running.recoveries)
+        snapshot = running.ledger.snapshot()
+        self._epoch = -1 if snapshot is None else snapshot.epochs[-1].epoch
+
+    def in_vain(self, answer: int | None) -> str | None:
+        """What an answer promises that isn't so, if anything: it holds what was processed by then."""
+        if len(self._running.recoveries) > self._recoveries:
+            return None  # the pipeline has gone back meanwhile
+        if (-1 if answer is None else answer) < self._epoch:
+            return f"checkpoint() says {answer} though epoch {self._epoch} was processed before"
+        return None
