@@ -78,7 +78,7 @@ class _Context:
         self.timer_clock: str | None = None
         self.sides: dict[str, list[Any]] = {}
 
-    def output(self, name: str, row: Any) -> None:
+    def side_output(self, name: str, row: Any) -> None:
         self.sides.setdefault(name, []).append(row)
 
 
