@@ -24,7 +24,8 @@ from holdfast.cli.app import app
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.storage import open_storage
 
-# The five crash windows of a sink, and around an epoch; test_kill.py has every other step.
+# The five crash windows of a sink, and around an epoch; test_kill.py has every other step. Most are
+# soak tests: the simulator kills drivers and tasks at all of them.
 WINDOWS = [
     "store.piece=kill@9",
     "checkpoint.after_pre_commit=kill@2",

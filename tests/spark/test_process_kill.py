@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.killing import EPOCHS_PER_RUN, TASK_WINDOWS, Program
+from tests.spark.killing import EPOCHS_PER_RUN, Program
 from tests.spark.process_program import SINKS
 from tests.spark.support import write_epoch
 
@@ -23,8 +23,9 @@ pytestmark = [
     pytest.mark.usefixtures("quick_java"),
 ]
 
-WINDOWS_HERE = ["store.piece=kill@9", "checkpoint.before_acknowledge=kill@3", *TASK_WINDOWS]
-EPOCHS = EPOCHS_PER_RUN * len(WINDOWS_HERE)
+WINDOWS_HERE = ["checkpoint.before_acknowledge=kill@3", "task.start=kill@2"]
+MORE_WINDOWS = ["store.piece=kill@9", *WINDOWS_HERE, "task.before_report=kill@2"]
+EPOCHS = EPOCHS_PER_RUN * len(MORE_WINDOWS)
 
 
 def add_input(work: Path, seed: int, rows: int = 60) -> None:
@@ -54,6 +55,12 @@ def program(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pr
 def test_kills_change_nothing(program: Program, tmp_path: Path) -> None:
     """At the windows that matter to tasks with every kind of state, and to sinks that were told twice."""
     program.kill_at(tmp_path, WINDOWS_HERE)
+    program.assert_equals_clean(tmp_path)
+
+
+@pytest.mark.soak
+def test_kills_at_more_windows_change_nothing(program: Program, tmp_path: Path) -> None:
+    program.kill_at(tmp_path, MORE_WINDOWS)
     program.assert_equals_clean(tmp_path)
 
 

@@ -23,6 +23,8 @@ pytestmark = [
     pytest.mark.usefixtures("quick_java"),
 ]
 
+# One each in the midst of storing, of a checkpoint and of a task; the others are soak tests.
+WINDOWS_HERE = ["store.piece=kill@9", "checkpoint.after_entry=kill@2", "task.before_report=kill@2"]
 EPOCHS = EPOCHS_PER_RUN * len([*WINDOWS, *TASK_WINDOWS])
 
 
@@ -57,6 +59,12 @@ def program(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pr
 
 
 def test_kills_change_nothing(program: Program, tmp_path: Path) -> None:
+    program.kill_at(tmp_path, WINDOWS_HERE)
+    program.assert_equals_clean(tmp_path)
+
+
+@pytest.mark.soak
+def test_kills_at_every_window_change_nothing(program: Program, tmp_path: Path) -> None:
     program.kill_at(tmp_path, [*WINDOWS, *TASK_WINDOWS])
     program.assert_equals_clean(tmp_path)
 
