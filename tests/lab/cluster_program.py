@@ -134,14 +134,21 @@ def obey(work: Path, query: Query, command: str, arguments: list[str]) -> Any:
         gone_once(query._running.hosts)
     elif command == "patience":  # how long to wait for an executor to come back, on a busy machine
         cluster._RETURN_S = float(arguments[0])
-    elif command == "announce":  # say when a failpoint is passed
-        # Each time, where arm() acts once.
-        failpoints._armed[arguments[0]] = lambda: say(event=arguments[0])
+    elif command == "announce":  # say when a failpoint is passed, each time
+        _announce(arguments[0])
     elif command == "pause":  # say so once, and wait there until the file is made
         failpoints.arm(arguments[0], lambda: _pause(work / "go", arguments[0]))
     else:
         raise ValueError(command)
     return None
+
+
+def _announce(where: str) -> None:
+    def passed() -> None:
+        say(event=where)
+        _announce(where)
+
+    failpoints.arm(where, passed)
 
 
 def _pause(go: Path, where: str) -> None:
