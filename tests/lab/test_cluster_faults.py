@@ -12,7 +12,12 @@ from bench.lab import Lab
 from tests.lab.cluster_faults import DISK, run_faults
 from tests.lab.cluster_support import Cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.usefixtures("lab_parts")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.soak,
+    pytest.mark.timeout(1800),
+    pytest.mark.usefixtures("lab_parts"),
+]
 
 SECONDS = 30.0
 

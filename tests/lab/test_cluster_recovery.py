@@ -18,6 +18,7 @@ import pytest
 from bench.lab import Lab
 from bench.services.daemon import wait_until
 from holdfast.errors import FencedError
+from tests.lab.cluster_faults import check_nothing_is_left
 from tests.lab.cluster_support import Cluster, Driver, DriverEndedError, hosts_of, load_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("lab_parts")]
@@ -367,3 +368,11 @@ def test_a_driver_that_was_cut_off_commits_nothing(pipeline: Pipeline) -> None:
     assert now == published
     pipeline.process(second)
     pipeline.cluster.check()
+
+
+def test_nothing_is_left_that_nobody_needs(pipeline: Pipeline) -> None:
+    driver = pipeline.ready()
+    pipeline.lab.kill_executors(pipeline.busy_host(driver))
+    pipeline.process(driver)
+    driver.stop()
+    check_nothing_is_left(pipeline.cluster)
