@@ -136,7 +136,7 @@ def _test(arguments: Sequence[str]) -> int:
         return suite.on_sparks(known.spark, chosen, fast=known.fast)
     if chosen:
         return _in_turn([["pytest", *chosen]])
-    return _in_turn(_checks(fix=False)) or suite.everything(fast=known.fast)
+    return suite.everything(fast=known.fast)
 
 
 if __name__ == "__main__":

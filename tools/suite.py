@@ -62,15 +62,22 @@ SPARKS_FAST = (
 
 
 class _Run(NamedTuple):
-    """One run of pytest."""
+    """A program that is run beside others, mostly pytest."""
 
     name: str
     environment: Environment
     arguments: Sequence[str]
+    program: str = "pytest"
 
 
 def everything(*, fast: bool) -> int:
-    """All tests, as two runs of pytest: one alone leaves half of the machine idle."""
+    """All tests, as two runs of pytest: one alone leaves half of the machine idle.
+
+    The fast ones have ``./run lint`` beside them; who waits for all wants to know of lint first.
+    """
+    lint = _Run("lint", NORMAL, ["tools/run.py", "lint"], "python")
+    if not fast and (code := _side_by_side([lint])):
+        return code
     some = _APART_FAST if fast else _APART
     options = ["-m", "not slow and not soak" if fast else "not soak", "--durations=15"]
     others = ["tests", "src/holdfast", "bench", *(f"--ignore={path}" for path in some)]
@@ -78,6 +85,7 @@ def everything(*, fast: bool) -> int:
         [
             _Run("pytest", NORMAL, [*options, *others, "--doctest-modules"]),
             _Run("pytest", NORMAL, [*options, *some]),
+            *([lint] if fast else []),
         ]
     )
 
@@ -93,7 +101,7 @@ def on_sparks(versions: Sequence[str], chosen: Sequence[str], *, fast: bool) -> 
 
 
 def _side_by_side(runs: Sequence[_Run]) -> int:
-    """Runs of pytest at once. What all but the first say is kept back until that one is done."""
+    """Runs at once. What all but the first say is kept back until that one is done."""
     variables = [run.environment.ready() for run in runs]
     began = time.monotonic()
     kept = []
@@ -114,13 +122,14 @@ def _side_by_side(runs: Sequence[_Run]) -> int:
         for _, process, said in kept:
             process.terminate()
             said.close()
-    took = f"after {time.monotonic() - began:.0f} s"
-    if any(codes):
-        say(f"pytest failed (exit codes {' and '.join(map(str, codes))}) {took}")
-    else:
-        say(f"all tests passed {took}")
-    return max(codes)
+    failed = [
+        f"{run.name} (exit code {code})" for run, code in zip(runs, codes, strict=True) if code
+    ]
+    words = f"failed: {', '.join(failed)}" if failed else f"{runs[0].name} passed"
+    say(f"{words}, after {time.monotonic() - began:.0f} s")
+    # Negative: the number of a signal.
+    return max(map(abs, codes))
 
 
 def _command(run: _Run) -> list[str]:
-    return [str(run.environment.program("pytest")), *run.arguments]
+    return [str(run.environment.program(run.program)), *run.arguments]

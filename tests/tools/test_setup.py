@@ -214,3 +214,25 @@ def test_the_command_line_is_told_how_it_was_called(monkeypatch: pytest.MonkeyPa
         "../run holdfast",
         "'my clone'/run holdfast",
     ]
+
+
+def test_what_runs_beside_others_is_told_and_fails_with_them(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment.Environment, "ready", lambda environment: dict(os.environ))
+
+    def run_of(name: str, code: str) -> Any:
+        return suite._Run(
+            name, environment.NORMAL, ["-c", f"print('{name} ran'); {code}"], "python"
+        )
+
+    good, bad = run_of("good", ""), run_of("bad", "raise SystemExit(3)")
+    assert suite._side_by_side([good, run_of("fine", "")]) == 0
+    out, said = capfd.readouterr()
+    assert out == "good ran\nfine ran\n", "not mixed"
+    assert "good passed, after" in said
+    assert suite._side_by_side([good, bad]) == 3
+    assert "failed: bad (exit code 3), after" in capfd.readouterr().err
+    dead = run_of("dead", "import os; os.kill(os.getpid(), 9)")
+    assert suite._side_by_side([good, dead]) != 0
+    assert "failed: dead (exit code -9), after" in capfd.readouterr().err
