@@ -90,7 +90,7 @@ def test_an_epoch_that_no_entry_will_hold_is_not_waited_for() -> None:
     parts.loop.skip = lambda *_: None
     parts.input_end.check_no_more = lambda _: None
     pipeline.running.stream = pipeline.stream
-    pipeline.running._on_batch(cast("Any", None), 1)
+    pipeline.running.epochs.on_batch(cast("Any", None), 1)
     assert pipeline.running.epochs_done == 1
 
 
@@ -99,12 +99,12 @@ def test_spark_gets_a_short_text_of_an_epoch_that_a_fence_interrupts() -> None:
     running, run = pipeline.running, cast("Any", pipeline.running.parts.loop)
 
     def interrupted(*_: object) -> None:
-        running._fail(FencedError("another driver has claimed"), fenced=True)
+        running.fail(FencedError("another driver has claimed"), fenced=True)
         raise RuntimeError("An error occurred while calling o1.count.\n" + "\tat java\n" * 10_000)
 
     run.run = interrupted
     with pytest.raises(ProcessingError) as raised:
-        running._on_batch(cast("Any", None), 0)
+        running.epochs.on_batch(cast("Any", None), 0)
     assert len("".join(traceback.format_exception(raised.value))) < 2_000
     assert isinstance(running.failure, FencedError)
 
@@ -181,12 +181,12 @@ def test_a_batch_is_not_done_because_the_query_before_its_own_has_ended() -> Non
     pipeline = Pipeline(every_epoch=False)
     running = pipeline.running
     running.stream = cast(Any, SimpleNamespace(is_active=False))
-    running._beginning = True
-    waiting = threading.Thread(target=running._sit_out, daemon=True)
+    running.beginning = True
+    waiting = threading.Thread(target=running.epochs._sit_out, daemon=True)
     waiting.start()
     waiting.join(0.1)
     assert waiting.is_alive()
-    running._beginning = False
+    running.beginning = False
     waiting.join(LONG_S)
     assert not waiting.is_alive()
 
@@ -195,7 +195,7 @@ def test_idle_epochs_are_not_passed_over_when_numbers_run_out() -> None:
     pipeline = Pipeline(every_epoch=False)
     ahead = Ahead(0, 0, None, EPOCHS_PER_ENTRY)
     pipeline.running.ledger.ahead = lambda: ahead  # type: ignore[method-assign]
-    assert not pipeline.running._skipped(1)
+    assert not pipeline.running.epochs._skipped(1)
 
 
 def test_a_pipeline_ends_though_it_can_not_be_closed() -> None:

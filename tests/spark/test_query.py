@@ -196,7 +196,7 @@ def test_nothing_is_left_that_no_entry_names(spark: SparkSession, tmp_path: Path
     query = start(source, tmp_path, hf.sinks.noop(), trigger="manual")
     merged = 0
     # As the thread that takes checkpoints does, behind the entry; or else it would be there first.
-    with query._running._merging:
+    with query._running.checkpoints.merging:
         for amount in range(8):
             source.add([(f"w{amount % 5}", amount)])
             query.step()

@@ -214,6 +214,6 @@ class LastEpochs:
                 done = parts.loop.run(parts.engine.no_rows(), record, position)
             running.progress.append(done)
             failpoint("end.recorded")
-        running.epochs_done += 1
+        running.epochs.done += 1
         running.requests.step_is_over()
         return parts.loop.goes_on(record.processing_time_ms)

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast import runtime
-from holdfast.checkpoint.entry import EPOCHS_PER_ENTRY, Checkpoint, EpochRecord
-from holdfast.driver.ahead import wait_while_ahead
+from holdfast.checkpoint.entry import Checkpoint
+from holdfast.driver.checkpoint_thread import CheckpointThread
 from holdfast.driver.ending import LastEpochs, await_input
-from holdfast.driver.engine import Batch, EpochStream, StreamError
+from holdfast.driver.engine import EpochStream, StreamError
+from holdfast.driver.epoch_calls import EpochCalls
 from holdfast.driver.failures import STOP_FIRST, unexpected
 from holdfast.driver.host_follower import FirstEpoch, HostFollower
 from holdfast.driver.parts import QueryParts
@@ -28,7 +29,6 @@ from holdfast.errors import (
     StateLostError,
     TimedOutError,
 )
-from holdfast.failpoints import failpoint
 
 if TYPE_CHECKING:
     from holdfast.driver.cluster import ClusterSite
@@ -43,7 +43,6 @@ _RETRY_S = 1.0
 _LONG_S = 600.0
 _SOON_S = 10.0
 _RECOVERIES = 5
-_LAST_MERGE_S = 60.0
 
 
 class RunningPipeline:
@@ -61,7 +60,6 @@ class RunningPipeline:
         """Held alone while parts are replaced, and shared by whoever must not see that happen."""
         self.lost: StateLostError | None = None
         self.recoveries: list[Recovery] = []
-        self._epoch_began = runtime.monotonic()
         self.progress: deque[EpochProgress] = deque(maxlen=_KEEP_PROGRESS)
         self.failure: HoldfastError | None = None
         self.waiting: str | None = None
@@ -73,13 +71,18 @@ class RunningPipeline:
         self.done = runtime.event()
         self.epoch_lock = runtime.lock()
         self.first = FirstEpoch(self.epoch_lock)
-        self._merging = runtime.lock()
         self.requests = Requests()
-        self.epochs_done = 0
         self.stream: EpochStream | None = None
-        self._beginning = False
-        self._epoch_failed = False
+        self.beginning = False
+        """Whether a stream is being begun, which may call already."""
+        self.epochs = EpochCalls(self)
+        self.checkpoints = CheckpointThread(self)
         self._threads: list[runtime.Thread] = []
+
+    @property
+    def epochs_done(self) -> int:
+        """How many epochs have run, with those behind the end of input."""
+        return self.epochs.done
 
     @property
     def name(self) -> str:
@@ -135,7 +138,7 @@ class RunningPipeline:
         except BaseException:
             self.parts.close()
             raise
-        targets = [self._take_checkpoints, self._watch_fence, self._wait_for_end]
+        targets = [self.checkpoints.take, self._watch_fence, self._wait_for_end]
         if self.parts.cluster is not None:
             targets.append(HostFollower(self).follow)
         self._threads = [
@@ -155,52 +158,7 @@ class RunningPipeline:
         return self.stream
 
     def _begin_stream(self) -> EpochStream:
-        return self.parts.engine.begin(self.parts.scratch, self._on_batch)
-
-    def _on_batch(self, batch: Batch, epoch: int) -> None:
-        """The stream's call for each epoch."""
-        try:
-            self._process(batch, epoch)
-        finally:
-            self.requests.step_is_over()
-
-    def _process(self, batch: Batch, epoch: int) -> None:
-        if self._is_idle(epoch) and self._skipped(epoch):
-            return
-        if self.options.manual:
-            self.requests.wait_for_step(self._epochs_are_over)
-        wait_while_ahead(self)
-        parts = self.parts
-        try:
-            with self.epoch_lock:
-                done = not self._epochs_are_over()
-                recorded = done and self._run_epoch(batch, epoch)
-            if recorded and self.options.every_epoch:
-                # No longer under the lock: whoever stops the pipeline, or moves its state, takes it.
-                done = self._is_durable(epoch)
-        # Short texts: Spark takes them apart with an expression that overflows on long ones.
-        except StateLostError as error:
-            self.lose(error, parts)
-            raise StateLostError("state was lost") from None
-        except Exception as error:
-            if self.lost is not None:
-                # Whatever it is, it comes of that: another thread was the first to notice.
-                raise StateLostError("state was lost") from None
-            if self.failure is not None:
-                # It has been said; who stopped Spark's query because of it interrupted the epoch.
-                raise ProcessingError("the pipeline has failed") from None
-            # Whoever stops the pipeline from here on comes too late to be the cause.
-            was_cancelled = parts.engine.was_cancelled(error)
-            self._epoch_failed = not was_cancelled
-            # Of what Spark says while it is stopped nothing counts, and it would say this too.
-            unheard = self.stopping.is_set() and not was_cancelled
-            if unheard or isinstance(error, HoldfastError):
-                self._fail(self._said_of(error))
-            raise
-        if not done:
-            self._sit_out()
-            return
-        self.epochs_done += 1
+        return self.parts.engine.begin(self.parts.scratch, self.epochs.on_batch)
 
     def stop(self) -> None:
         """End the epoch in hand, take a last checkpoint, and stop; raises if that can't be had."""
@@ -233,114 +191,8 @@ class RunningPipeline:
         """Whether state is lost and will be recovered, rather than the pipeline ended."""
         return self.lost is not None and self.failure is None and not self.stopping.is_set()
 
-    def _epochs_are_over(self) -> bool:
-        """Whether Spark's query must not begin another epoch."""
-        return self.ending or self.input_over.is_set()
-
-    def _is_idle(self, epoch: int) -> bool:
-        """Whether nothing but a tick brings an epoch.
-
-        Spark's first may come of the first tick alone, if it looks for input before there is any. By
-        hand ticks come when they are asked for, and nobody has asked for that one; else it runs, and
-        there is an entry to go back to.
-        """
-        if self.parts.engine.ticks is None or (epoch == 0 and not self.options.manual):
-            return False
-        return self.parts.scratch.is_idle(epoch)
-
-    def _skipped(self, epoch: int) -> bool:
-        """Pass over an epoch without input, unless a timer is due or it is about to end."""
-        with self.epoch_lock:
-            if self._epochs_are_over() or self._numbers_run_out():
-                return False
-            record = self._record(epoch)
-            if self.parts.loop.is_due(record):
-                return False
-            self.parts.loop.skip(record, self.parts.scratch.read(epoch))
-            return True
-
-    def _numbers_run_out(self) -> bool:
-        """Whether the next epoch has to wait for an entry, though it has no input."""
-        return self.ledger.ahead().numbers >= EPOCHS_PER_ENTRY
-
-    def _record(self, epoch: int) -> EpochRecord:
-        offsets = self.parts.scratch.offsets(epoch)
-        return self.parts.loop.time.begin(epoch, self.parts.now_ms(), offsets)
-
-    def _run_epoch(self, batch: Batch, epoch: int) -> bool:
-        """Run an epoch; whether an entry will hold it."""
-        record = self._record(epoch)
-        position = self.parts.scratch.read(epoch)
-        if self.parts.loop.time.at_end:
-            self.parts.input_end.check_no_more(batch)
-            self.parts.loop.skip(record, position)
-            return False
-        self._epoch_began = runtime.monotonic()
-        failpoint("epoch.start")
-        progress = self.parts.loop.run(batch, record, position)
-        failpoint("epoch.recorded")
-        self.first.done()
-        self.progress.append(progress)
-        if self.recoveries:
-            self.recoveries[-1].epoch_done(epoch)
-        return True
-
-    def _is_durable(self, epoch: int) -> bool:
-        """Wait for the entry that holds ``epoch``, however often the checkpoint must be retried.
-
-        False if the pipeline stops before: its last checkpoint will hold the epoch, or stop() says why
-        it doesn't.
-        """
-        while not self._holds(epoch) and not self.ending:
-            self.requests.ask(lambda: self.ending)
-            error = self.coordinator.last_error
-            if error is not None and not self._holds(epoch):
-                self.waiting = f"epoch {epoch} is not in a checkpoint yet: {error}"
-                self.stopping.wait(_RETRY_S)
-        self.waiting = None
-        if self.lost is not None:
-            raise self.lost
-        self.raise_failure()
-        return self._holds(epoch)
-
-    def _sit_out(self) -> None:
-        """Let Spark stop here: returning earlier would tell sources that the epoch is done."""
-        # A new query's first batch may come while the old query, which has ended, is still the one we know.
-        while self._beginning or self.stream is None or self.stream.is_active:
-            runtime.sleep(0.01)
-
-    def _take_checkpoints(self) -> None:
-        interval = self.options.checkpoint_interval_s
-        due = runtime.monotonic() + (interval or 0.0)
-        while not self.done.is_set():
-            left = None if interval is None else max(0.0, due - runtime.monotonic())
-            asked = self.requests.await_asked(self.done.is_set, left)
-            if self.done.is_set():
-                return
-            self._checkpoint_once(asked)
-            due = runtime.monotonic() + (interval or 0.0)
-
-    def _checkpoint_once(self, asked: int) -> None:
-        try:
-            with self.renewing.shared(), self._failing():
-                parts = self.parts
-                entry = self.coordinator.checkpoint()
-                gone = self.out_of_reach()
-            # First of all: who waits for it may be what ending the epochs waits for.
-            self.requests.answer(asked)
-            if gone is not None:
-                self.lose_and_end(StateLostError(gone), parts)
-            elif entry is not None and not self.ending:
-                self._merge()
-        except BaseException as error:
-            # A thread that dies silently would stop checkpoints.
-            logger.debug("a checkpoint ended in an error", exc_info=error)
-            self.requests.answer(asked)
-            if self.failure is not None:
-                self.started.stop()
-
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def failing(self) -> Iterator[None]:
         """The pipeline ends with what goes wrong in here, unless state is lost, and it comes of that.
 
         For who shares the parts, and while he does: new ones have nothing to do with it. Also for what
@@ -350,23 +202,15 @@ class RunningPipeline:
             yield
         except BaseException as error:
             if self.lost is None:
-                self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
+                self.fail(error if isinstance(error, HoldfastError) else unexpected(error))
             raise
-
-    def _merge(self) -> None:
-        if self._merging.acquire(blocking=False):
-            try:
-                with self.renewing.shared(), self._failing():
-                    self.parts.jobs.compact()
-            finally:
-                self._merging.release()
 
     def _watch_fence(self) -> None:
         while not self.done.wait(_FENCE_CHECK_S):
             with self.renewing.shared():
                 fenced = self._looked_for_fence()
             if fenced is not None:
-                self._fail(fenced)
+                self.fail(fenced)
                 self.started.stop()
                 return
 
@@ -377,18 +221,18 @@ class RunningPipeline:
                 try:
                     self._recover()
                 except BaseException as error:  # noqa: BLE001 - the pipeline ends with it
-                    self._fail(self._said_of(error))
+                    self.fail(self.said_of(error))
                     break
                 self._wait_for_spark()
             self._spark_over.set()
             if self.failure is None and (fenced := self._looked_for_fence()) is not None:
                 # Spark ends a query by itself when it is started again in the same process.
-                self._fail(fenced)
+                self.fail(fenced)
             if not isinstance(self.failure, FencedError):
-                self._finish()
+                self.checkpoints.take_last()
             self.parts.close()
         except BaseException as error:  # noqa: BLE001 - whoever waits for the end must be told of it
-            self._fail(self._said_of(error))
+            self.fail(self.said_of(error))
         finally:
             self._spark_over.set()
             self.done.set()
@@ -398,9 +242,9 @@ class RunningPipeline:
         try:
             await_input(self)
         except Exception as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
-            counts = self._epoch_failed or not self.stopping.is_set() or self.failure is not None
+            counts = self.epochs.failed or not self.stopping.is_set() or self.failure is not None
             if self.lost is None and counts:
-                self._fail(self._failure_of(error))
+                self.fail(self._failure_of(error))
             return
         self._run_last_epochs()
 
@@ -412,7 +256,7 @@ class RunningPipeline:
             self.coordinator.checkpoint()
             gone = self.out_of_reach()
         except BaseException as error:  # noqa: BLE001 - the pipeline ends with it
-            self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
+            self.fail(error if isinstance(error, HoldfastError) else unexpected(error))
             return False
         if gone is not None:
             self.lose(StateLostError(gone), self.parts)
@@ -426,7 +270,7 @@ class RunningPipeline:
             self.lose(error, self.parts)
         except BaseException as error:  # noqa: BLE001 - whatever Spark raises becomes our failure
             if self.lost is None:
-                self._fail(self._said_of(error))
+                self.fail(self.said_of(error))
         finally:
             self.requests.step_is_over()
 
@@ -452,7 +296,7 @@ class RunningPipeline:
     def _lose(self, error: StateLostError) -> None:
         if self.lost is None:
             self.lost = error
-            recovery = Recovery(error.message, self.ledger.version.epoch, self._epoch_began)
+            recovery = Recovery(error.message, self.ledger.version.epoch, self.epochs.began)
             recovery.step("detect")
             self.recoveries.append(recovery)
             logger.warning("pipeline %s goes back to its last checkpoint: %s", self.name, error)
@@ -478,7 +322,7 @@ class RunningPipeline:
                 self._begin_anew(recovery)
             except BaseException as error:
                 # Still alone: the log of the old parts takes our own new claim for another driver's.
-                self._fail(self._said_of(error), fenced=isinstance(error, FencedError))
+                self.fail(self.said_of(error), fenced=isinstance(error, FencedError))
                 raise
         if self.ending:
             self.started.stop()
@@ -490,17 +334,18 @@ class RunningPipeline:
         self._use(self._renewed())
         self.first.expect()
         self.lost = None
-        self._epoch_failed = False
+        self.epochs.failed = False
         self.input_over.clear()
         self.requests.forget_steps()
         recovery.step("open")
-        self._beginning = True
+        self.beginning = True
         try:
             self.stream = self._begin_stream()
         finally:
-            self._beginning = False
+            self.beginning = False
 
-    def _said_of(self, error: BaseException) -> HoldfastError:
+    def said_of(self, error: BaseException) -> HoldfastError:
+        """An error in words for the pipeline's user."""
         if isinstance(error, HoldfastError):
             return error
         if not isinstance(error, Exception):
@@ -524,25 +369,7 @@ class RunningPipeline:
                 self.stopping.wait(_RETRY_S * 2**attempt)
         raise AssertionError("unreachable")
 
-    def _finish(self) -> None:
-        """A last checkpoint: all that was processed is published, and nothing else is left."""
-        # Kept from here on. A merge under way may wait for hosts that never come.
-        quiet = self._merging.acquire(timeout=_LAST_MERGE_S)
-        try:
-            self.coordinator.checkpoint()
-            if self.coordinator.last_error is not None and self.parts.cluster is not None:
-                # A host may have gone meanwhile, and those left can do it.
-                self.coordinator.checkpoint()
-            if quiet and self.failure is None and self.coordinator.last_error is None:
-                self.coordinator.end()
-        except BaseException as error:  # noqa: BLE001 - a stop that was not clean must not look like one
-            self._fail(error if isinstance(error, HoldfastError) else unexpected(error))
-        if self.failure is None and self.coordinator.last_error is not None:
-            self._fail(self.coordinator.last_error)
-        if self.failure is None and self.coordinator.publish_error is not None:
-            self._fail(self.coordinator.publish_error)
-
-    def _fail(self, error: HoldfastError, *, fenced: bool | None = None) -> None:
+    def fail(self, error: HoldfastError, *, fenced: bool | None = None) -> None:
         """End with an error; ``fenced`` says whether it comes of a fence, where that is known."""
         if self.failure is None:
             # A driver that was fenced meets all sorts of errors: what matters is that it was.
@@ -573,10 +400,6 @@ class RunningPipeline:
         """Raise what the pipeline failed with, if it has."""
         if self.failure is not None:
             raise self.failure
-
-    def _holds(self, epoch: int) -> bool:
-        last = self.last_checkpoint_epoch()
-        return last is not None and last >= epoch
 
     def last_checkpoint_epoch(self) -> int | None:
         """The newest epoch that a log entry holds."""

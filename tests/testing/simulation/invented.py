@@ -7,9 +7,10 @@ from typing import Any
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import Log
-from holdfast.driver import claiming, epoch, start
+from holdfast.driver import claiming, compute, start
 from holdfast.driver.background import BackgroundJobs
 from holdfast.driver.local_files import LocalFiles
+from holdfast.errors import InternalError
 from tests.testing.simulation.mutants import mutant
 
 # ---- the log
@@ -97,7 +98,7 @@ def stops_without_recording_acknowledgements(real: Any) -> Any:
 # ---- epochs
 
 
-@mutant(epoch, "complete")
+@mutant(compute, "complete")
 def accepts_a_second_report_of_what_others_read(real: Any) -> Any:
     """A stage that others read may report twice: the first counts, whatever its readers have seen."""
 
@@ -110,7 +111,7 @@ def accepts_a_second_report_of_what_others_read(real: Any) -> Any:
     return complete
 
 
-@mutant(epoch, "complete")
+@mutant(compute, "complete")
 def counts_partitions_that_did_not_report(real: Any) -> Any:
     """An epoch counts though a partition has not reported."""
 
@@ -118,7 +119,7 @@ def counts_partitions_that_did_not_report(real: Any) -> Any:
         parts = list(parts)
         try:
             return real(reports, parts, job, number)
-        except epoch.InternalError:
+        except InternalError:
             own = [report for report in reports if report.job == job]
             return {p.node.id: [r for r in own if r.operator == p.node.id] for p in parts}
 

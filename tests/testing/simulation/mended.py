@@ -12,9 +12,11 @@ from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.retention import list_collectable
 from holdfast.checkpoint.time import PipelineTime
 from holdfast.driver import background
-from holdfast.driver.following import Following
+from holdfast.driver.checkpoint_thread import CheckpointThread
+from holdfast.driver.epoch_calls import EpochCalls
+from holdfast.driver.host_follower import HostFollower
 from holdfast.driver.own_folders import OwnFolders
-from holdfast.driver.running import Running
+from holdfast.driver.running import RunningPipeline
 from holdfast.driver.site import LocalSite
 from holdfast.tasks.merging import Piece
 from tests.testing.simulation.mutants import mutant
@@ -52,24 +54,25 @@ def leaves_what_failed_attempts_stored(real: Any) -> Any:
 # ---- waiting under locks
 
 
-@mutant(Running, "_is_durable", lambda s: s.course.every_epoch)
+@mutant(EpochCalls, "_is_durable", lambda s: s.course.every_epoch)
 def waits_for_an_entry_that_a_loss_prevents(real: Any) -> Any:
     """With an entry for each epoch, the epoch waits for its own though state was lost meanwhile."""
 
-    def is_durable(self: Running, epoch: int) -> bool:
-        while not self._holds(epoch) and not self.done.is_set():
-            self.requests.ask(self.done.is_set)
-        self.raise_failure()
+    def is_durable(self: EpochCalls, epoch: int) -> bool:
+        running = self._running
+        while not self._holds(epoch) and not running.done.is_set():
+            running.requests.ask(running.done.is_set)
+        running.raise_failure()
         return self._holds(epoch)
 
     return is_durable
 
 
-@mutant(Following, "_hand_over", lambda s: s.course.is_cluster)
+@mutant(HostFollower, "_hand_over", lambda s: s.course.is_cluster)
 def hands_over_without_a_limit(real: Any) -> Any:
     """A handover holds the lock of the epochs until there is a checkpoint, whoever stops meanwhile."""
 
-    def hand_over(self: Following, cluster: Any) -> None:
+    def hand_over(self: HostFollower, cluster: Any) -> None:
         running = self._running
         with running.epoch_lock:
             running.checkpoint()
@@ -114,18 +117,19 @@ def leaves_folders_of_killed_starts(real: Any) -> Any:
 # ---- stops, sinks, clocks
 
 
-@mutant(Running, "_finish")
+@mutant(CheckpointThread, "take_last")
 def stops_as_if_committed(real: Any) -> Any:
     """stop() returns as if all were well though the last checkpoint failed."""
 
-    def finish(self: Running) -> None:
-        failed, self._fail = self._fail, lambda error, **_: None  # type: ignore[method-assign]
+    def take_last(self: CheckpointThread) -> None:
+        running: Any = self._running
+        failed, running.fail = running.fail, lambda error, **_: None
         try:
             real(self)
         finally:
-            self._fail = failed  # type: ignore[method-assign]
+            running.fail = failed
 
-    return finish
+    return take_last
 
 
 @mutant(coordinator, "_sink_errors")
@@ -150,12 +154,12 @@ def lets_processing_time_go_back(real: Any) -> Any:
     return begin
 
 
-@mutant(Running, "checkpoint")
+@mutant(RunningPipeline, "checkpoint")
 def takes_a_checkpoint_in_vain(real: Any) -> Any:
     """checkpoint() with a time-out returns the epoch of before when that has passed."""
 
     def checkpoint(
-        self: Running, timeout: float | None = None, *, unless_ending: bool = False
+        self: RunningPipeline, timeout: float | None = None, *, unless_ending: bool = False
     ) -> int | None:
         self.requests.ask(lambda: self.done.is_set() or (unless_ending and self.ending), timeout)
         return self.last_checkpoint_epoch()

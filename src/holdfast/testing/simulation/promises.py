@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.driver.running import Running
+from holdfast.driver.running import RunningPipeline
 
 __all__ = ["Asked", "stopped_in_vain"]
 
 
-def stopped_in_vain(running: Running) -> str | None:
+def stopped_in_vain(running: RunningPipeline) -> str | None:
     """What a ``stop()`` that raised nothing has left undone, if anything: all is recorded and published."""
     if running.failure is not None:
         return None  # it had failed before, and has said so
@@ -21,7 +21,7 @@ def stopped_in_vain(running: Running) -> str | None:
 class Asked:
     """A checkpoint that somebody asks for."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningPipeline) -> None:
         self._running = running
         self._recoveries = len(running.recoveries)
         snapshot = running.ledger.snapshot()
