@@ -411,7 +411,7 @@ class ResultStream(Rows):
     """
 
     _internal = (
-        "again", "at_end", "behind_ms", "checked", "checkpoint_complete", "has_watermark", "inputs",
+        "at_end", "behind_ms", "checked", "checkpoint_complete", "has_watermark", "inputs", "may_repeat_results",
         "kind", "label", "name", "plan", "priority", "puts_out", "result_time", "result_time_is_end",
         "timed",
     )  # fmt: skip
