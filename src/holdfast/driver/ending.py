@@ -89,7 +89,10 @@ def await_input(running: RunningPipeline) -> None:
     stream, end = running.started, running.parts.input_end
     if end.may_be_said and not running.options.available_now:
         while stream.is_active and not end.is_said:
-            running.stopping.wait(_LOOK_S)
+            if running.stopping.wait(_LOOK_S):
+                # Who stops the pipeline ends its stream, when the epoch in hand is over.
+                stream.await_end()
+                return
         ticks = running.parts.engine.ticks
         if ticks is not None and not running.options.manual:
             ticks.end()
