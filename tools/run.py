@@ -30,6 +30,7 @@ USAGE = """\
 ./run soak --minutes 60 [--seed N]         a pipeline on a lab under random faults (root)
 ./run simulate [--seeds N] [--minutes M]   pipelines without Spark, under faults that a seed decides
 ./run simulate --seed N                    one of them once more, with its trace
+./run simulate --mutants [--search N]      which seeds find faults that are put in one at a time
 ./run example NAME                         a small program to read and run; without NAME, the list
 ./run lint [--fix]                         ruff and mypy alone
 ./run holdfast ARGUMENTS                   the command line
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         "bench": lambda: _become("python", "-m", "bench", *rest, path=str(ROOT)),
         "lab": lambda: _become("python", "-m", "bench.lab", *rest, path=str(ROOT)),
         "soak": lambda: _become("python", "-m", "bench.soak", *rest, path=str(ROOT)),
-        "simulate": lambda: _become("python", "-m", "holdfast.testing.simulation", *rest),
+        "simulate": lambda: _simulate(rest),
         "example": lambda: _example(rest),
         "lint": lambda: _lint(rest),
         "holdfast": lambda: _become("holdfast", *rest),
@@ -86,6 +87,13 @@ def _become(program: str, *arguments: str, path: str | None = None) -> NoReturn:
     file = NORMAL.program(program)
     sys.stdout.flush()
     os.execve(file, [str(file), *arguments], variables)
+
+
+def _simulate(arguments: Sequence[str]) -> NoReturn:
+    if "--mutants" not in arguments:
+        _become("python", "-m", "holdfast.testing.simulation", *arguments)
+    rest = [argument for argument in arguments if argument != "--mutants"]
+    _become("python", "-m", "tests.testing.simulation.searching", *rest, path=str(ROOT))
 
 
 def _example(arguments: Sequence[str]) -> int:

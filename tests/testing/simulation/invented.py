@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from holdfast import runtime
 from holdfast.checkpoint.coordinator import Coordinator
+from holdfast.checkpoint.entry import Claim, encode_entry, entry_name
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.checkpoint.log import Log
-from holdfast.driver import claiming, compute, start
+from holdfast.driver import claiming, compute, restore, start
 from holdfast.driver.background import BackgroundJobs
-from holdfast.driver.local_files import LocalFiles
 from holdfast.errors import InternalError
+from holdfast.sinks._publish import OutputFolder
+from holdfast.state.expiry import TableClock
 from tests.testing.simulation.mutants import mutant
 
 # ---- the log
@@ -33,9 +39,11 @@ def takes_exists_for_another_drivers_entry(real: Any) -> Any:
     """The entry that stands there is not read back: nonces are not compared."""
 
     def put(self: Log, entry: Any) -> bool:
-        from holdfast.checkpoint.entry import encode_entry, entry_name
-
-        return self.storage.put_if_absent(entry_name(entry.number), encode_entry(entry))
+        if self.storage.put_if_absent(entry_name(entry.number), encode_entry(entry)):
+            return True
+        if isinstance(entry, Claim):
+            return False
+        raise self._fence(entry.number)
 
     return put
 
@@ -46,10 +54,23 @@ def recovers_from_anothers_claim(real: Any) -> Any:
     return lambda state, mine: None
 
 
-@mutant(claiming, "renumbered")
+@mutant(claiming, "_where_to_continue")
 def uses_numbers_of_epochs_again(real: Any) -> Any:
     """Who goes back continues under the numbers that were published already."""
-    return lambda files, epoch, last_used: files
+
+    def where_to_continue(options: Any, state: Any, since: int | None) -> Any:
+        entry, dropped = real(options, state, since)
+        if entry is not None:
+            object.__setattr__(state, "last_epoch", entry.epoch)
+        return entry, dropped
+
+    return where_to_continue
+
+
+@mutant(restore, "read_blob")
+def reads_positions_without_a_checksum(real: Any) -> Any:
+    """Spark's position is taken as it is read, whatever its digest says."""
+    return lambda storage, blob, whose: storage.get(blob)
 
 
 # ---- checkpoints
@@ -102,11 +123,11 @@ def stops_without_recording_acknowledgements(real: Any) -> Any:
 def accepts_a_second_report_of_what_others_read(real: Any) -> Any:
     """A stage that others read may report twice: the first counts, whatever its readers have seen."""
 
-    def complete(reports: Any, parts: Any, job: str, number: int) -> Any:
+    def complete(reports: Any, parts: Any, job: str, epoch: int) -> Any:
         seen: dict[Any, Any] = {}
         for report in reports:
             seen.setdefault((report.job, report.operator, report.partition), report)
-        return real(list(seen.values()), parts, job, number)
+        return real(list(seen.values()), parts, job, epoch)
 
     return complete
 
@@ -115,10 +136,10 @@ def accepts_a_second_report_of_what_others_read(real: Any) -> Any:
 def counts_partitions_that_did_not_report(real: Any) -> Any:
     """An epoch counts though a partition has not reported."""
 
-    def complete(reports: Any, parts: Any, job: str, number: int) -> Any:
+    def complete(reports: Any, parts: Any, job: str, epoch: int) -> Any:
         parts = list(parts)
         try:
-            return real(reports, parts, job, number)
+            return real(reports, parts, job, epoch)
         except InternalError:
             own = [report for report in reports if report.job == job]
             return {p.node.id: [r for r in own if r.operator == p.node.id] for p in parts}
@@ -129,22 +150,28 @@ def counts_partitions_that_did_not_report(real: Any) -> Any:
 # ---- merging, and local files
 
 
-@mutant(BackgroundJobs, "compact")
-def merges_by_the_newest_clock(real: Any) -> Any:
-    """A merge drops what has expired by a clock that is ahead of its version's."""
+@mutant(BackgroundJobs, "store")
+def drops_what_expires_by_the_time_of_day(real: Any) -> Any:
+    """What is stored leaves out what has expired by now, rather than by its version's clock."""
 
-    def compact(self: BackgroundJobs) -> int:
-        clock = self.ledger._clock
-        if clock is not None:
-            later = clock.processing_ms + 60_000
-            self.ledger._clock = type(clock)(later, (clock.watermark_ms or 0) + 60_000)
-        try:
-            made: int = real(self)
-        finally:
-            self.ledger._clock = clock
-        return made
+    def store(self: BackgroundJobs, version: Any, clock: Any) -> Any:
+        now_ms = runtime.now_ms() + 1_000
+        later = None if clock is None else TableClock(now_ms, clock.watermark_ms)
+        return real(self, version, later)
 
-    return compact
+    return store
+
+
+@mutant(BackgroundJobs, "_run")
+def merges_by_the_newest_watermark(real: Any) -> Any:
+    """A merge drops what has expired by a watermark that its version has not reached."""
+
+    def run(self: BackgroundJobs, pieces: Any, what: str, clock: Any) -> Any:
+        if what == "merge" and clock is not None and clock.watermark_ms is not None:
+            clock = TableClock(clock.processing_ms, clock.watermark_ms + 5_000)
+        return real(self, pieces, what, clock)
+
+    return run
 
 
 @mutant(Ledger, "install")
@@ -159,14 +186,51 @@ def installs_while_an_epoch_runs(real: Any) -> Any:
     return install
 
 
-@mutant(LocalFiles, "retire")
-def deletes_local_files_that_are_read(real: Any) -> Any:
-    """Files of runs go as soon as the newest version doesn't name them."""
+@mutant(Ledger, "live_runs")
+def deletes_local_files_an_epoch_early(real: Any) -> Any:
+    """Files of runs go as soon as the newest version doesn't name them, whoever still reads them."""
+    return lambda self: set(self._version.runs())
 
-    def retire(self: LocalFiles, live: set[str]) -> None:
-        real(self, set(sorted(live)[1:]))
 
-    return retire
+@mutant(Ledger, "_epoch")
+def merges_what_is_being_stored(real: Any) -> Any:
+    """Tasks merge runs that a background job works on, and delete what it reads."""
+
+    @contextmanager
+    def epoch(self: Ledger) -> Iterator[Any]:
+        busy, self._busy = self._busy, Counter()
+        entered = real(self)
+        given = entered.__enter__()
+        self._busy = busy
+        try:
+            yield given
+        finally:
+            entered.__exit__(None, None, None)
+
+    return epoch
+
+
+@mutant(Coordinator, "publish")
+def says_that_nothing_is_repeated(real: Any) -> Any:
+    """What a start publishes that may have been published before is said to be new."""
+    return lambda self, restored=False: real(self)
+
+
+@mutant(OutputFolder, "sweep", lambda s: s.outlets.has_folders)
+def sweeps_output_that_is_owed(real: Any) -> Any:
+    """A start removes staged output that an entry lists as not acknowledged."""
+    return lambda self, keep, claim: real(self, (), claim)
+
+
+@mutant(OutputFolder, "_forget", lambda s: s.outlets.has_folders)
+def forgets_intents_at_once(real: Any) -> Any:
+    """An intent goes when its epoch is published, before an entry says that it was."""
+
+    def forget(self: OutputFolder, new: set[str]) -> None:
+        for name in new:
+            (self._intents / name).unlink(missing_ok=True)
+
+    return forget
 
 
 @mutant(start, "_take_over")

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.checkpoint import coordinator
+from holdfast import runtime
+from holdfast.checkpoint import coordinator, log, log_state
 from holdfast.checkpoint.coordinator import Coordinator
+from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.ledger import Ledger
+from holdfast.checkpoint.log_state import EntryReader, Summary
 from holdfast.checkpoint.retention import list_collectable
 from holdfast.checkpoint.time import PipelineTime
-from holdfast.driver import background
+from holdfast.driver import background, claiming
 from holdfast.driver.checkpoint_thread import CheckpointThread
 from holdfast.driver.epoch_calls import EpochCalls
 from holdfast.driver.host_follower import HostFollower
 from holdfast.driver.own_folders import OwnFolders
 from holdfast.driver.running import RunningPipeline
 from holdfast.driver.site import LocalSite
+from holdfast.failpoints import failpoint
+from holdfast.sinks._publish import OutputFolder
 from holdfast.tasks.merging import Piece
+from holdfast.tasks.spill import Ingest
+from holdfast.tiers import opener
+from holdfast.tiers.opener import RunOpener
 from tests.testing.simulation.mutants import mutant
 
 # ---- what is collected
@@ -92,11 +101,67 @@ def stores_layers_in_part(real: Any) -> Any:
 
     def fresh_pieces(version: Any, table: str, within: Any) -> list[Piece]:
         present = version.segments(table, within)
-        fresh = tuple(s for s in present if s.run.stored is None)
+        fresh = tuple(s for s in present if not s.run.is_durable)
         oldest = len(fresh) == len(present)
         return [Piece(table, within, fresh, oldest=oldest)] if fresh else []
 
     return fresh_pieces
+
+
+# ---- numbers of epochs, and where to go on
+
+
+@mutant(log_state, "_last_epoch")
+def takes_what_is_readable_for_all_there_was(real: Any) -> Any:
+    """Numbers of epochs that an entry holds which can't be read are used again."""
+
+    def last_epoch(reader: EntryReader, visible: Any) -> int:
+        readable = [reader.entry(number) for number in visible if reader.is_readable(number)]
+        return max((e.epoch for e in readable if isinstance(e, Checkpoint)), default=-1)
+
+    return last_epoch
+
+
+@mutant(claiming, "_where_to_continue", lambda s: s.course.is_cluster)
+def recovers_on_the_timeline_that_was_left(real: Any) -> Any:
+    """Who was started from an older entry, and loses state, goes on from the newest one."""
+
+    def where_to_continue(options: Any, state: Any, since: int | None) -> Any:
+        if since is not None and state.last_checkpoint is not None:
+            return state.last_checkpoint, ()
+        return real(options, state, since)
+
+    return where_to_continue
+
+
+@mutant(EntryReader, "summary")
+def takes_unreadable_entries_for_empty(real: Any) -> Any:
+    """An entry that counts and can't be read names nothing: what it names is collected."""
+
+    def summary(self: EntryReader, number: int) -> Summary:
+        known: Summary = real(self, number)
+        return known if known.readable else Summary(number)
+
+    return summary
+
+
+# ---- Parquet
+
+
+@mutant(OutputFolder, "_publish_epoch", lambda s: s.outlets.has_folders)
+def publishes_again_what_readers_took_away(real: Any) -> Any:
+    """An epoch is published unless it is there: a reader may have taken it away."""
+
+    def publish_epoch(self: OutputFolder, epoch: int, parts: Any, claim: int) -> None:
+        if self.epoch(epoch).exists():
+            return
+        name = f"{claim}-{epoch}-{runtime.new_id()}{self.layout.extension}"
+        made = self._prepare(self._publishing / name, parts)
+        failpoint("sink.parquet.before_rename")
+        made.rename(self.epoch(epoch))
+        failpoint("sink.parquet.after_rename")
+
+    return publish_epoch
 
 
 # ---- leaks
@@ -112,6 +177,36 @@ def forgets_files_of_dropped_changes(real: Any) -> Any:
 def leaves_folders_of_killed_starts(real: Any) -> Any:
     """What starts that were killed have prepared stays."""
     return lambda self: None
+
+
+@mutant(RunOpener, "keep_only", lambda s: not s.course.is_cluster)
+def keeps_maps_of_earlier_claims(real: Any) -> Any:
+    """A worker that is used again goes on mapping files of an earlier claim, which are gone."""
+
+    def keep_only(self: RunOpener, names: Any) -> None:
+        known = opener._open
+        others = {path: run for path, run in known.items() if path.parent != self.folder}
+        real(self, names)
+        known.update(others)
+
+    return keep_only
+
+
+@mutant(Ingest, "close")
+def leaves_spilled_files_behind(real: Any) -> Any:
+    """What a task has spilled stays if the task fails."""
+
+    def close(self: Ingest) -> None:
+        if sys.exc_info()[0] is None:
+            real(self)
+
+    return close
+
+
+@mutant(log, "check_creates_once")
+def trusts_storage_to_create_once(real: Any) -> Any:
+    """Nobody tries whether the storage refuses to create what is there."""
+    return lambda storage: None
 
 
 # ---- stops, sinks, clocks

@@ -1,31 +1,20 @@
 """Faults that the driver doesn't have, put in one at a time: what the simulator has to find.
 
 A *mutant* is a function of the package in a wrong form; many are what the function was before a fault
-was mended. ``mutants.json`` has for each a seed that finds it, and after how many seeds that one came.
-Such seeds change whenever the simulator does. To look for them anew, all or some by name::
-
-    ./run simulate --mutants --search 2000
-    ./run simulate --mutants --search 2000 collects_beside_writers
+was mended (``mended.py``), others break a rule that was always kept (``invented.py``).
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from holdfast.testing.simulation.many import Failure, run_seed
 from holdfast.testing.simulation.simulation import Simulation
 
-__all__ = ["MUTANTS", "Found", "Mutant", "found", "main", "mutant"]
+__all__ = ["MUTANTS", "Mutant", "mutant"]
 
-_TABLE = Path(__file__).with_suffix(".json")
 MUTANTS: dict[str, Mutant] = {}
 """All there are, by name."""
 
@@ -70,95 +59,3 @@ def mutant(
         return make
 
     return noted
-
-
-@dataclass(frozen=True)
-class Found:
-    """The first seed that finds a mutant."""
-
-    seed: int
-    after: int
-    """How many seeds that one came after, itself included."""
-    says: str
-    """What is said to be wrong."""
-
-
-def found() -> dict[str, Found]:
-    """What the last search has found."""
-    return {name: Found(**said) for name, said in json.loads(_TABLE.read_text()).items()}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Search as the command line says, and write down what is found; 1 if something isn't."""
-    parser = argparse.ArgumentParser(prog="./run simulate --mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="which (default: all)")
-    parser.add_argument("--search", type=int, default=2000, help="seeds for each, at most")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first of them")
-    given = parser.parse_args(arguments)
-    # Of what fails here nobody needs to hear.
-    logging.disable()
-    left = {name: MUTANTS[name] for name in given.names or MUTANTS}
-    _note(dict.fromkeys(left))
-    for tried in range(1, given.search + 1):
-        seed = given.first + tried - 1
-        course = Simulation(seed, Path("nowhere"))
-        for group in _groups(one for one in left.values() if one.where(course)):
-            for one, failure in _finding(group, seed):
-                seen = Found(seed, tried, _in_a_line(failure))
-                _note({one.name: seen})
-                del left[one.name]
-                _say(f"{one.name}: seed {seed}, after {tried}: {seen.says}")
-        if not left:
-            return 0
-    _say(f"not found by {given.search} seeds: {', '.join(left)}")
-    return 1
-
-
-def _groups(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
-    """Those of one group can be put in together: each breaks something else."""
-    groups: list[list[Mutant]] = []
-    for one in mutants:
-        at = (one.owner, one.attribute)
-        fitting = (g for g in groups if all((o.owner, o.attribute) != at for o in g))
-        group = next(fitting, None)
-        if group is None:
-            groups.append([one])
-        else:
-            group.append(one)
-    return groups
-
-
-def _finding(group: Sequence[Mutant], seed: int) -> Iterator[tuple[Mutant, Failure]]:
-    """Those of a group that a seed finds. Most seeds find none: so all are tried at once at first."""
-    if _failing(group, seed) is None or run_seed(seed) is not None:
-        return
-    for one in group:
-        failure = _failing([one], seed)
-        if failure is not None:
-            yield one, failure
-
-
-def _failing(mutants: Iterable[Mutant], seed: int) -> Failure | None:
-    with ExitStack() as put_in:
-        for one in mutants:
-            put_in.enter_context(one.put_in())
-        failure = run_seed(seed)
-    # One that takes too long would take that long again.
-    return None if failure is None or failure.error.startswith("TimeoutError") else failure
-
-
-def _in_a_line(failure: Failure) -> str:
-    line = failure.error.splitlines()[0]
-    return line if len(line) <= 120 else f"{line[:117]}..."
-
-
-def _note(seen: Mapping[str, Found | None]) -> None:
-    """Whatever another search has found meanwhile stays."""
-    table = {**found(), **seen}
-    said = {n: vars(one) for n, one in sorted(table.items()) if one is not None and n in MUTANTS}
-    _TABLE.write_text(json.dumps(said, indent=1) + "\n")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

@@ -100,6 +100,7 @@ class SimulatedDriver:
             foreseen = isinstance(
                 failure, (HoldfastError, OSError, TimeoutError, SimulatedJobError)
             )
+            foreseen |= str(failure).endswith("(simulated)")
             if isinstance(failure, InternalError) or not foreseen:
                 raise WorldError(
                     f"{self.process.label} ended in what nobody foresaw: "

@@ -6,10 +6,12 @@ A real sink's readers are as bad as readers may be: whatever is published may be
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.errors import StorageError
 from holdfast.sinks import memory, parquet
 from holdfast.sinks._layout import looks_published
 from holdfast.sinks._memory import forget
@@ -22,6 +24,7 @@ from holdfast.testing.simulation.world import World
 __all__ = ["Outlets"]
 
 _KINDS = ("simulated", "simulated", "parquet", "epochs", "memory")
+_FOLDERS = ("parquet", "epochs")
 _LOOKS_S = 2.0
 
 
@@ -39,10 +42,15 @@ class Outlets:
         self._memories: dict[str, list[str]] = {}
         """Per sink the names under which drivers keep its rows."""
 
+    @property
+    def has_folders(self) -> bool:
+        """Whether some of them are folders of files."""
+        return any(kind in _FOLDERS for kind in self._kinds.values())
+
     def open(self) -> None:
         """Readers begin to read."""
         self._world.tell(f"sinks: {self._kinds}")
-        if any(kind in ("parquet", "epochs") for kind in self._kinds.values()):
+        if self.has_folders:
             self._look_later()
 
     def close(self) -> None:
@@ -65,12 +73,12 @@ class Outlets:
             mine = f"{self._folder}/{name}/{driver.label}"
             self._memories.setdefault(name, []).append(mine)
             return memory(mine)
-        return SimulatedSink(self._outside, name)
+        return _Anybodys(self._outside, name, self._draw)
 
     def read(self) -> None:
         """Read all that is published by now, and leave some of it."""
         for name, kind in self._kinds.items():
-            if kind in ("parquet", "epochs"):
+            if kind in _FOLDERS:
                 self._read_folder(name)
         for name, memories in self._memories.items():
             for one in memories:
@@ -110,6 +118,22 @@ class Outlets:
 
     def _wrong(self, what: str) -> None:
         self._outside.wrong.append(what)
+
+
+class _Anybodys(SimulatedSink):
+    """A simulated sink whose errors are of all kinds: it is somebody else's code."""
+
+    def __init__(self, outside: Outside, name: str, draw: Random) -> None:
+        super().__init__(outside, name)
+        self._draw = draw
+
+    def deliver(self, epoch: int, table: pa.Table, *, maybe_repeated: bool) -> None:
+        """Give an epoch's rows away."""
+        try:
+            super().deliver(epoch, table, maybe_repeated=maybe_repeated)
+        except StorageError as error:
+            kind = self._draw.choice((StorageError, OSError, ValueError, pa.ArrowInvalid))
+            raise kind(error.message) from error
 
 
 def _rows(table: pa.Table) -> list[tuple[object, ...]]:

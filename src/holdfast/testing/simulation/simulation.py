@@ -22,6 +22,7 @@ from holdfast.checkpoint.entry import Checkpoint
 from holdfast.checkpoint.reader import stored_tables
 from holdfast.checkpoint.retention import Retention
 from holdfast.driver.options import Options
+from holdfast.errors import ConfigurationError
 from holdfast.tasks.here import Here
 from holdfast.testing.simulation import simulating
 from holdfast.testing.simulation.checks import History
@@ -44,6 +45,7 @@ from holdfast.testing.simulation.world import World
 __all__ = ["Course", "Outcome", "Simulation"]
 
 _QUIET_S = 1500.0
+_UNFIT = 0.02
 _MOST_STEPS = 400_000
 _MOST_LATE = 8
 
@@ -119,6 +121,8 @@ class Simulation:
         try:
             with self.knobs.turned(), simulating(self.world), _logs_told(self.world):
                 self._prepare()
+                if self._is_unfit():
+                    return
                 self._go_wrong()
                 self._calm_down()
                 self._check_end()
@@ -146,6 +150,18 @@ class Simulation:
             when = self.draw.uniform(0.0, course.lasts_s) if number else 0.0
             world.later(when, self._add_piece)
         self._start()
+
+    def _is_unfit(self) -> bool:
+        """Now and then storage is one that no pipeline may be started on: whether that was so."""
+        if self.world.random("storage").random() > _UNFIT:
+            return False
+        self.store.creates_once = False
+        self.store.faults.off()
+        self._run(600.0, lambda: not self.alive)
+        (driver,) = self.drivers
+        if not isinstance(driver.failure, ConfigurationError) or self.history.entries:
+            raise WorldError(f"storage that creates objects twice was used: {driver.failure}")
+        return True
 
     def _add_piece(self) -> None:
         most = self.course.pieces
@@ -345,6 +361,10 @@ class Simulation:
         return self._start()
 
     def _stop_last(self) -> None:
+        self._run(60.0, lambda: len(self.alive) == 1)
+        if len(self.alive) != 1:
+            others = standing([d.process for d in self.alive[:-1]])
+            raise WorldError(f"another driver has taken over, and the ones before go on:\n{others}")
         (driver,) = self.alive
         driver.stop()
         self._run(300.0, lambda: not driver.alive)

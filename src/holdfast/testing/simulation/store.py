@@ -61,6 +61,8 @@ class SimulatedStore:
         self.delays = world.random(f"delays/{name}").random
         self.latency_s = (0.0005, 0.005, 0.05)[int(self.delays() * 3)]
         """How long a request, and an answer, are on their way, on average."""
+        self.creates_once = True
+        """Otherwise it takes create-if-absent for create, as some servers do."""
         self._cut_off: set[Process] = set()
         # Outside of all threads of the world, real ones may race: tests of storage do.
         self.mutex = threading.Lock()
@@ -116,7 +118,7 @@ class SimulatedStore:
     def put(self, name: str, data: bytes, process: Process) -> None:
         """Create or replace an object."""
         there = self.objects.get(name)
-        if there is not None and name.startswith(_NEVER_REPLACED):
+        if there is not None and self.creates_once and name.startswith(_NEVER_REPLACED):
             before = self.damaged.get(name, there[0])
             if before != data:
                 raise self.world.fail(
@@ -128,7 +130,7 @@ class SimulatedStore:
 
     def put_if_absent(self, name: str, data: bytes, process: Process) -> bool:
         """Create an object; False if there is one."""
-        if name in self.objects:
+        if name in self.objects and self.creates_once:
             return False
         self.put(name, data, process)
         return True
