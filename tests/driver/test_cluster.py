@@ -99,3 +99,18 @@ def test_a_task_to_fetch_runs_that_is_given_to_another_host_fetches_none_there(
     site.fleet.run = elsewhere  # type: ignore[method-assign]
     assert site.fetch_missing(version) == 0
     assert site.missing(version) == {"h1": [run]}
+
+
+def test_a_host_that_went_before_the_first_epoch_is_not_asked_to_decode_runs() -> None:
+    site, asked = Site("h1", "h2"), []
+
+    def run(hosts: Sequence[str], task: object, what: str) -> list[DiskReport]:
+        asked.append(list(hosts))
+        return [DiskReport(host) for host in hosts]
+
+    site.fleet.run = run  # type: ignore[method-assign]
+    site._copying, site._folder = {"h1", "h2"}, Path("claim")
+    site.fleet.alive = frozenset({"h1"})
+    site.decode_some(Version(0))
+    assert asked == [["h1"]]
+    assert not site.decode_some(Version(0))

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from holdfast.checkpoint.ledger import Ledger
-from holdfast.driver.engine import EpochStream
-from holdfast.driver.host_follower import HostFollower
+from holdfast.driver.engine import EpochStream, HostGoneError
+from holdfast.driver.host_follower import FOLLOW_S, HostFollower
+from holdfast.driver.shared_lock import SharedLock
 from holdfast.errors import HoldfastError
 from holdfast.state.version import Version
 from tests.driver.running_support import LONG_S, Pipeline
@@ -168,3 +169,27 @@ def test_jobs_by_which_spark_looks_for_input_between_epochs_are_left_alone() -> 
     with running.epoch_lock:
         following._look(cast(Any, pipeline.cluster))
     assert cancelled == [pipeline.stream]
+
+
+def test_a_host_that_stays_gone_is_not_looked_for_without_a_pause() -> None:
+    pauses: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        pauses.append(seconds)
+        return len(pauses) > 4
+
+    def follow(version: Version) -> bool:
+        raise HostGoneError("decode runs: h2 is gone")
+
+    running = SimpleNamespace(
+        done=SimpleNamespace(wait=wait),
+        goes_back=False,
+        stream=object(),
+        parts=None,
+        hosts=SimpleNamespace(follow=follow),
+        renewing=SharedLock(),
+        ledger=Ledger(Version(0, {})),
+        ending=False,
+    )
+    HostFollower(cast(Any, running)).follow()
+    assert pauses == [FOLLOW_S, 0.0, FOLLOW_S, FOLLOW_S, FOLLOW_S]

@@ -416,7 +416,9 @@ class ClusterSite:
         """Have hosts decode some of what they have in its stored form; whether there may be more."""
         with self._lock:
             runs = tuple(by_urgency(version.runs().values(), self._priorities))
-            hosts = sorted(self._copying & self._present)
+            # Before the first epoch there is no plan, and nobody else finds out that a host has gone.
+            alive = {host.name for host in self._fleet.hosts()}
+            hosts = sorted(self._copying & self._present & alive)
         if not hosts:
             return False
         folder, storage, claim = self.folder, self._storage, self._claim

@@ -86,9 +86,9 @@ class HostFollower:
     def follow(self) -> None:
         """Notice hosts that come and go, and bring runs to those that need them, beside epochs."""
         running = self._running
-        pause_s = FOLLOW_S
+        pause_s, met_gone = FOLLOW_S, False
         while not running.done.wait(pause_s):
-            pause_s = FOLLOW_S
+            pause_s, met_before, met_gone = FOLLOW_S, met_gone, False
             if running.goes_back or running.stream is None:
                 continue
             parts = running.parts
@@ -105,7 +105,8 @@ class HostFollower:
                 running.lose_and_end(error, parts)
             except HostGoneError as error:
                 logger.info("hosts are looked at again: %s", error)
-                pause_s = 0.0
+                # At once, for a look tells who is gone. But if it doesn't, the next one won't either.
+                pause_s, met_gone = (FOLLOW_S if met_before else 0.0), True
             except Exception as error:  # noqa: BLE001 - epochs can do without, and it is tried again
                 logger.warning("hosts could not be followed, will be tried again: %s", error)
                 running.done.wait(_RETRY_S)
