@@ -8,7 +8,6 @@ first used, without copying. Nothing is synced to disk: the stored form is the d
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import os
 import struct
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from holdfast import runtime
 from holdfast.errors import CorruptionError
 from holdfast.state.blocks import (
     Block,
@@ -43,7 +43,6 @@ BLOCK_BYTES = 16 << 20
 
 _TAIL = struct.Struct("<QQ8s")
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
-_attempts = itertools.count()
 
 
 class _LocalIndex(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,7 +69,7 @@ class LocalRunWriter:
     def __init__(self, path: Path, schema: pa.Schema, decoded_from: str = "") -> None:
         self.path = path
         self._decoded_from = decoded_from
-        self._temporary = path.with_name(f"{path.name}.{os.getpid()}-{next(_attempts)}.tmp")
+        self._temporary = path.with_name(f"{path.name}.{runtime.new_id()}.tmp")
         self._cutter = BlockCutter(schema, BLOCK_ROWS, BLOCK_BYTES)
         self._blocks: list[Block] = []
         self._tombstones = 0

@@ -7,9 +7,8 @@ same entry, and neither finds out.
 from __future__ import annotations
 
 import contextlib
-import time
-import uuid
 
+from holdfast import runtime
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.storage.base import NotFoundError, Storage
 
@@ -29,7 +28,7 @@ def check_creates_once(storage: Storage) -> None:
     >>> from holdfast.storage import MemoryStorage
     >>> check_creates_once(MemoryStorage("docs-probe"))
     """
-    name = f"{_PREFIX}{uuid.uuid4().hex}"
+    name = f"{_PREFIX}{runtime.new_id()}"
     try:
         # Whether this one counts as created is not the question: its answer may get lost and come again.
         storage.put_if_absent(name, b"first")
@@ -54,7 +53,7 @@ def check_creates_once(storage: Storage) -> None:
 
 def remove_old_probes(storage: Storage) -> None:
     """Remove what those left behind who were killed while they tried."""
-    before = time.time() - _LEFT_ALONE_S
+    before = runtime.now_ms() / 1000 - _LEFT_ALONE_S
     old = [info.name for info in storage.list(_PREFIX) if info.modified < before]
     if old:
         storage.delete(old)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import os
 from collections.abc import Callable
@@ -18,7 +17,6 @@ __all__ = ["copy_path", "open_copy", "write_copy"]
 
 _PIECE_BYTES = 8 << 20
 _AHEAD = 2
-_attempts = itertools.count()
 
 
 def copy_path(folder: Path, run_name: str) -> Path:
@@ -48,7 +46,7 @@ def write_copy(
     stored = run.stored
     assert stored is not None
     reader = storage.reader(stored.object)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{next(_attempts)}.tmp")
+    temporary = path.with_name(f"{path.name}.{runtime.new_id()}.tmp")
 
     def read(start: int) -> bytes:
         length = min(_PIECE_BYTES, stored.size_bytes - start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 __all__ = ["Mishaps"]
@@ -12,7 +12,7 @@ __all__ = ["Mishaps"]
 class Mishaps:
     """How likely each kind of fault is, as long as any are."""
 
-    draw: Random
+    draw: Random = field(repr=False)
     on: bool = True
     doubled: float = 0.0
     """A report that comes twice."""
