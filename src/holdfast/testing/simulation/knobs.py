@@ -13,7 +13,7 @@ from types import ModuleType
 from unittest.mock import patch
 
 from holdfast.checkpoint import coordinator, ledger, log_state
-from holdfast.driver import ahead, background, claiming, local_files, pacing, running
+from holdfast.driver import ahead, background, claiming, epoch_calls, local_files, pacing
 from holdfast.tasks import task
 from holdfast.tiers import opener
 
@@ -41,7 +41,7 @@ KNOBS = (
     Knob("_INLINE_MERGE_ROWS", (task,), (1, 30)),
     # The larger, the more is read on demand.
     Knob("_MOST_PER_BLOCK", (opener,), (0, 1000)),
-    Knob("EPOCHS_PER_ENTRY", (ahead, claiming, ledger, log_state, running), (6, 20)),
+    Knob("EPOCHS_PER_ENTRY", (ahead, claiming, epoch_calls, ledger, log_state), (6, 20)),
 )
 
 
