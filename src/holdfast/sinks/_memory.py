@@ -24,9 +24,9 @@ def memory(name: str) -> MemorySink:
     was published before a restart is gone after it. Starting another pipeline, or the same one on a
     new checkpoint directory, under the same name begins anew.
 
-    >>> sink = memory("counts")
+    >>> sink = memory("example")
     >>> sink.describe()
-    "rows in memory as 'counts'"
+    "rows in memory as 'example'"
     >>> sink.rows()
     []
     """

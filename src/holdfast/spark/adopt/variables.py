@@ -28,7 +28,7 @@ def variables_of(operator: StatefulOperator) -> tuple[OldVariable, ...]:
 
     >>> told = '{"stateVariables":[{"stateName":"n","stateVariableType":"ValueState","ttlEnabled":false}]}'
     >>> variables_of(StatefulOperator(0, "transformWithStateExec", ("default",), told))
-    (Variable(name='n', kind='ValueState', has_ttl=False),)
+    (OldVariable(name='n', kind='ValueState', has_ttl=False),)
     """
     told = json.loads(operator.properties or "{}").get("stateVariables", ())
     found = (
