@@ -31,9 +31,13 @@ _APART = (
 _APART_FAST = (
     *_APART,
     "tests/bench",
+    "tests/driver",
     "tests/operators",
+    "tests/placement",
     "tests/sinks",
     "tests/test_docs.py",
+    "tests/test_repository.py",
+    "tests/testing",
 )
 # What Spark's versions may differ in: its internals, PySpark's own programs, and a little of everything.
 SPARKS = (
