@@ -239,6 +239,7 @@ def reported(spark: SparkSession, work: Path) -> Query:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_java")
 @pytest.mark.parametrize("action", ["kill", "stop"])
 def test_a_driver_that_dies_or_sleeps_in_its_last_epochs_and_another_that_ends_them(
     spark: SparkSession, tmp_path: Path, action: str

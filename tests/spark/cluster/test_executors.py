@@ -62,6 +62,7 @@ def test_a_host_that_has_imported_another_holdfast_is_told() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_java")
 def test_executors_of_one_host_share_local_dir_and_wait_only_for_pipelines(tmp_path: Path) -> None:
     program = Path(__file__).with_name("neighbours_program.py")
     # Every process has another working directory, so there each executor sees a folder of its own.
