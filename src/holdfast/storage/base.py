@@ -169,7 +169,10 @@ class Storage(ABC):
         del seconds
 
     def locations(self, name: str) -> tuple[str, ...]:
-        """The hosts that can read the object without the network; none if that means nothing."""
+        """The hosts that can read the object without the network; none if that means nothing.
+
+        None too if nobody can tell, or there is no such object: where something runs is a matter of speed.
+        """
         del name
         return ()
 

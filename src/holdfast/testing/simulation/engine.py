@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["SimulatedEngine", "SimulatedFleet", "SimulatedJobError"]
 
 _CLUSTER_ATTEMPTS = 4
+_MANY = 100
 _Handed = list[list[pa.RecordBatch]]
 """Per partition what a stage hands on."""
 
@@ -138,8 +138,9 @@ class SimulatedEngine:
     # ---- epochs
 
     def input_partitions(self, batch: SimulatedBatch) -> int:
-        """One per piece of any source."""
-        return max(1, sum(e - f for f, e in zip(batch.first, batch.end, strict=True)))
+        """A few, or so many that all partitions are used: P goes up and down from epoch to epoch."""
+        del batch
+        return self._draw.choice((1, _MANY))
 
     def run(
         self,
@@ -170,9 +171,9 @@ class SimulatedEngine:
             passing = isinstance(error, (StateLostError, CorruptionError)) and self._is_cluster
             said = ProcessingError(f"{type(error).__name__}: {error}")
             raise JobFailedError(said, type(error).__name__ if passing else None) from error
-        self._platform.told_twice(self._messages)
         messages, self._messages = self._messages, []
-        reports = [TaskReport.decoded(message) for message in messages]
+        told = self._platform.told(messages)
+        reports = [TaskReport.decoded(message) for message in told]
         return EpochRun(reports, planned, runtime.monotonic())
 
     def _stage(
@@ -183,20 +184,21 @@ class SimulatedEngine:
         hosts: Sequence[str | None],
     ) -> _Handed:
         work = emit_rows if isinstance(spec.operator, EmitOperator) else work_through
-        copied = partial(pickle.loads, pickle.dumps(spec.operator))
+        given = self._platform.with_errors(arriving)
+        # As a process gets it: user code keeps what it works on in its own object.
+        operator = pickle.dumps(spec.operator)
 
         def task(partition: int, here: Here) -> list[pa.RecordBatch]:
             if not spec.wants(partition):
                 return []
             own = replace(
                 spec,
-                # Whatever user code keeps in its object is a worker's own.
-                operator=copied(),
+                operator=pickle.loads(operator),  # noqa: S301 - our own bytes
                 host=here.host,
                 folder=here.path(spec.folder),
                 storage=here.reach(spec.storage),
             )
-            handed, report = _through(work(own, partition, arriving[partition]))
+            handed, report = _through(work(own, partition, given[partition]))
             self._platform.task_done(here)
             self._messages.append(report.encoded())
             return handed

@@ -16,7 +16,7 @@ from holdfast.testing.simulation.processes import Process
 if TYPE_CHECKING:
     from holdfast.testing.simulation.world import World
 
-__all__ = ["Fault", "Faults", "Rates"]
+__all__ = ["FAULTS", "Fault", "Faults", "Rates"]
 
 _READS_BYTES = ("get", "get_range")
 _CREATES = ("put", "put_if_absent")
@@ -46,6 +46,17 @@ class Rates:
 
 
 _KINDS = tuple(field.name for field in fields(Rates))
+FAULTS = {
+    "fails": "a call that does nothing and raises",
+    "lost": "a call that is done and raises",
+    "later": "a write that raises and is done later",
+    "slow": "a call that takes long",
+    "repeated": "a request that arrives twice",
+    "flipped": "an answer with wrong bits",
+    "full": "no space is left for a while",
+    "outage": "nothing is answered for a while",
+}
+"""What each kind is, in a few words."""
 _OF = {
     "later": _WRITES,
     "repeated": ("put_if_absent",),

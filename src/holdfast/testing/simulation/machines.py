@@ -92,10 +92,11 @@ class Machines:
         executor = machine.executor
         if executor is None or not executor.alive:
             return
-        executor.process.kill()
         self._world.later(self._draw.uniform(0.0, 3.0), lambda: self._unseen(executor))
         if again_s is not None:
             self._world.later(3.0 + again_s, lambda: self.start_executor(machine))
+        # Last: one that is killed by what it does itself does nothing more.
+        executor.process.kill()
 
     def kill_host(self, machine: Machine) -> None:
         """The host goes with all it has."""
@@ -110,13 +111,25 @@ class Machines:
             machine.lost = True
             self._unseen(executor)
 
-    def rejoin(self, machine: Machine) -> None:
-        """The host is seen again: its old executor is told to end, and a new one comes."""
+    def rejoin(self, machine: Machine, *, itself: bool = False) -> None:
+        """The host is seen again: its old executor is told to end, and a new one comes.
+
+        ``itself``: it is the old one that comes back, with whatever it still does.
+        """
         executor = machine.executor
+        machine.lost = not machine.alive
         if executor is not None and executor.alive and not executor.seen:
+            if itself:
+                executor.seen = True
+                self._world.tell(f"executor {executor.name} is seen again")
+                return
             executor.process.kill()
-        machine.lost = False
         self.start_executor(machine)
+
+    def of(self, process: Process) -> Machine | None:
+        """The host of an executor's process."""
+        found = (m for m in self.all.values() if m.executor and m.executor.process is process)
+        return next(found, None)
 
     def _unseen(self, executor: Executor) -> None:
         if executor.seen:

@@ -10,11 +10,14 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from holdfast.testing.simulation.kinds import told_of
 from holdfast.testing.simulation.programs import PROGRAMS
 from holdfast.testing.simulation.simulation import Simulation
 
@@ -40,8 +43,10 @@ class Failure:
         return f"./run simulate --seed {self.seed}{program}"
 
 
-def run_seed(seed: int, program: str | None = None) -> Failure | None:
-    """Run one seed; what is wrong, if anything."""
+def run_seed(
+    seed: int, program: str | None = None, struck: Counter[str] | None = None
+) -> Failure | None:
+    """Run one seed; what is wrong, if anything. ``struck`` counts what went wrong in its world."""
     memory = Path("/dev/shm")  # noqa: S108 - disks of simulated hosts are in memory, if there is any
     within = str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="holdfast-simulation-", dir=within) as folder:
@@ -56,6 +61,8 @@ def run_seed(seed: int, program: str | None = None) -> Failure | None:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, previous)
+            if struck is not None:
+                struck.update(simulation.struck())
     return None
 
 
@@ -64,20 +71,30 @@ def _too_long(number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"the seed has taken more than {_MOST_S:.0f} s, which is too much for any")
 
 
-def _run(job: tuple[int, str | None]) -> Failure | None:
-    return run_seed(*job)
+def _run(job: tuple[int, str | None]) -> tuple[Failure | None, Counter[str]]:
+    struck: Counter[str] = Counter()
+    return run_seed(*job, struck), struck
 
 
 def run_seeds(
-    seeds: Iterable[int], program: str | None = None, processes: int = 1
+    seeds: Iterable[int],
+    program: str | None = None,
+    processes: int = 1,
+    struck: Counter[str] | None = None,
 ) -> Iterator[Failure | None]:
-    """Run seeds, some at once; what each has shown, as they end."""
+    """Run seeds, some at once; what each has shown, as they end. ``struck``: see :func:`run_seed`."""
     jobs = ((seed, program) for seed in seeds)
-    if processes == 1:
-        yield from map(_run, jobs)
-        return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap_unordered(_run, jobs, chunksize=4)
+    found: Iterator[tuple[Failure | None, Counter[str]]]
+    with ExitStack() as held:
+        if processes == 1:
+            found = map(_run, jobs)
+        else:
+            pool = held.enter_context(multiprocessing.get_context("spawn").Pool(processes))
+            found = pool.imap_unordered(_run, jobs, chunksize=4)
+        for failure, of_seed in found:
+            if struck is not None:
+                struck.update(of_seed)
+            yield failure
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -89,6 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="for so long, instead of a number")
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="only this one")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--faults", action="store_true", help="tell how often each kind struck")
     given = parser.parse_args(arguments)
     if given.seed is not None:
         return _one(given.seed, given.program)
@@ -100,7 +118,8 @@ def main(arguments: list[str] | None = None) -> int:
             lambda _: time.monotonic() < until, itertools.count(given.first)
         )
     done, failures = 0, 0
-    for failure in run_seeds(seeds, given.program, given.processes):
+    struck: Counter[str] = Counter()
+    for failure in run_seeds(seeds, given.program, given.processes, struck):
         done += 1
         if failure is not None:
             failures += 1
@@ -110,6 +129,8 @@ def main(arguments: list[str] | None = None) -> int:
             _say(f"\r{done} seeds, {failures} failed, {spent:.0f} s, {done / spent:.1f} a second")
             _say("" if sys.stdout.isatty() else "\n")
     _say(f"\n{done} seeds in {time.monotonic() - began:.0f} s: {failures} have shown a fault\n")
+    if given.faults and done:
+        _say("".join(f"{line}\n" for line in told_of(struck, done)))
     return 1 if failures else 0
 
 

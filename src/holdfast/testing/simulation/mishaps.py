@@ -2,41 +2,56 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-__all__ = ["Mishaps"]
+__all__ = ["MISHAPS", "Mishaps"]
+
+MISHAPS = {
+    "report_doubled": "a report that comes twice",
+    "report_missing": "a report that never comes",
+    "report_late": "a report of an epoch's attempt that comes with the next",
+    "stage_again": "a partition that is computed twice",
+    "sink_before": "a sink that fails and has done nothing",
+    "sink_within": "a sink that has taken half of an epoch and fails, or whose driver dies",
+    "sink_after": "a sink that has published and doesn't get to say so",
+    "user_code": "user code that raises",
+    "task_slow": "a task that takes seconds",
+    "point_kill": "a driver that dies at one of the points where tests stop programs",
+    "point_fail": "a disk that fails there, or is full",
+}
+"""The kinds of faults that are drawn wherever they may strike, and what each is."""
 
 
 @dataclass
 class Mishaps:
-    """How likely each kind of fault is, as long as any are."""
+    """How likely each kind of fault is, as long as any are, and how often it has struck."""
 
     draw: Random = field(repr=False)
+    rates: dict[str, float]
     on: bool = True
-    doubled: float = 0.0
-    """A report that comes twice."""
-    again: float = 0.0
-    """A partition that is computed twice."""
-    sink_before: float = 0.0
-    """A sink that fails and has done nothing."""
-    sink_after: float = 0.0
-    """A sink that has published and doesn't get to say so."""
-    user_code: float = 0.0
-    """User code that raises."""
+    struck: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def drawn(cls, draw: Random) -> Mishaps:
         """Each kind is absent, rare or common."""
+        rates = {kind: draw.choice((0.0, 0.0, 0.02, 0.1)) for kind in MISHAPS}
+        # These end a pipeline, or an attempt at an epoch, every time.
+        for kind in ("user_code", "report_missing", "point_kill", "point_fail"):
+            rates[kind] /= 10
+        return cls(draw, rates)
 
-        def some() -> float:
-            return draw.choice((0.0, 0.0, 0.02, 0.1))
+    def __str__(self) -> str:
+        return ", ".join(f"{kind} {rate:g}" for kind, rate in self.rates.items() if rate)
 
-        return cls(draw, True, some(), some(), some(), some(), draw.choice((0.0, 0.0, 0.01)))
-
-    def strikes(self, likely: float) -> bool:
+    def strikes(self, kind: str) -> bool:
         """Whether one happens now."""
-        return self.on and likely > 0 and self.draw.random() < likely
+        rate = self.rates[kind]
+        if not self.on or not rate or self.draw.random() >= rate:
+            return False
+        self.struck[kind] += 1
+        return True
 
     def off(self) -> None:
         """From here on nothing goes wrong."""

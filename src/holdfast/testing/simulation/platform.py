@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+
 from holdfast import runtime
 from holdfast.driver.graph import Graph, Node, NodeFeed, SinkPlace
 from holdfast.driver.options import Options
+from holdfast.errors import ProcessingError
 from holdfast.sinks.base import Sink
 from holdfast.storage import Storage
 from holdfast.tasks.here import Here
@@ -75,6 +79,8 @@ class SimulatedPlatform:
     can_end: bool
     mishaps: Mishaps
     draw: Random
+    _late: list[bytes] = field(default_factory=list)
+    """Reports that are still on their way."""
 
     def graph(self) -> SimulatedGraph:
         """The program, made anew."""
@@ -111,15 +117,45 @@ class SimulatedPlatform:
     def task_done(self, here: Here) -> None:
         """A task is about to report."""
         del here
-        if self.draw.random() < 0.3:
+        if self.mishaps.strikes("task_slow"):
+            runtime.sleep(self.draw.uniform(0.2, 20.0))
+        elif self.draw.random() < 0.3:
             runtime.sleep(self.draw.uniform(0.0, 0.2))
 
-    def told_twice(self, messages: list[bytes]) -> None:
-        """Reports come in any order, and some of them again."""
-        self.draw.shuffle(messages)
-        if messages and self.mishaps.strikes(self.mishaps.doubled):
+    def told(self, messages: list[bytes]) -> list[bytes]:
+        """Reports come in any order, some of them again, and some with those of the next epoch."""
+        messages += self._late
+        self._late = []
+        if messages and self.mishaps.strikes("report_late"):
+            self._late = [self.draw.choice(messages)]
+        if messages and self.mishaps.strikes("report_doubled"):
             messages.append(self.draw.choice(messages))
+        if messages and self.mishaps.strikes("report_missing"):
+            del messages[self.draw.randrange(len(messages))]
+        self.draw.shuffle(messages)
+        return messages
 
     def computed_twice(self, partitions: int) -> list[int]:
         """The partitions of a stage that are computed once more."""
-        return [p for p in range(partitions) if self.mishaps.strikes(self.mishaps.again)]
+        return [p for p in range(partitions) if self.mishaps.strikes("stage_again")]
+
+    def with_errors(self, tasks: list[list[pa.RecordBatch]]) -> Sequence[Iterable[pa.RecordBatch]]:
+        """What the tasks of a stage read; user code may raise on the way, however often it is tried."""
+        if not tasks or not self.mishaps.strikes("user_code"):
+            return tasks
+        poisoned = self.draw.randrange(len(tasks))
+        after = self.draw.randint(0, len(tasks[poisoned]))
+        return [
+            _Raising(batches, after) if partition == poisoned else batches
+            for partition, batches in enumerate(tasks)
+        ]
+
+
+@dataclass
+class _Raising:
+    batches: list[pa.RecordBatch]
+    after: int
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield from self.batches[: self.after]
+        raise ProcessingError("user code raised (simulated)")

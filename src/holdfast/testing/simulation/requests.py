@@ -148,7 +148,11 @@ class Request(Generic[T]):
 
     def _do_late(self) -> None:
         self._tell("is done late")
-        self._act()
+        self._store.is_late = True
+        try:
+            self._act()
+        finally:
+            self._store.is_late = False
 
     def _fail(self, why: str) -> None:
         self._error = self._lost(why)

@@ -10,80 +10,42 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 
-import pyarrow as pa
-
-from holdfast.checkpoint.entry import Checkpoint
-from holdfast.checkpoint.reader import stored_tables
 from holdfast.checkpoint.retention import Retention
 from holdfast.driver.options import Options
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, CorruptionError
 from holdfast.tasks.here import Here
 from holdfast.testing.simulation import simulating
 from holdfast.testing.simulation.checks import History
+from holdfast.testing.simulation.course import Course
 from holdfast.testing.simulation.disks import left_behind
 from holdfast.testing.simulation.driver import SimulatedDriver
 from holdfast.testing.simulation.errors import WorldError
+from holdfast.testing.simulation.happenings import Happenings
 from holdfast.testing.simulation.inputs import Inputs
 from holdfast.testing.simulation.knobs import Knobs
 from holdfast.testing.simulation.machines import Machines
 from holdfast.testing.simulation.mishaps import Mishaps
+from holdfast.testing.simulation.outcomes import Outcomes
 from holdfast.testing.simulation.outlets import Outlets
 from holdfast.testing.simulation.outside import Outside
 from holdfast.testing.simulation.platform import SimulatedPlatform
-from holdfast.testing.simulation.program import Outcome
 from holdfast.testing.simulation.programs import PROGRAMS
 from holdfast.testing.simulation.stacks import standing
 from holdfast.testing.simulation.store import SimulatedStore
 from holdfast.testing.simulation.world import World
 
-__all__ = ["Course", "Outcome", "Simulation"]
+__all__ = ["Simulation"]
 
 _QUIET_S = 1500.0
 _UNFIT = 0.02
 _MOST_STEPS = 400_000
 _MOST_LATE = 8
-
-
-@dataclass(frozen=True)
-class Course:
-    """What a seed decides before anything happens."""
-
-    program: str
-    is_cluster: bool
-    hosts: int
-    pieces: int
-    lasts_s: float
-    """How long things go wrong."""
-    every_epoch: bool
-    interval_s: float | None
-    keep_last: int
-    max_ahead_bytes: int
-    trigger_s: float
-    retires: bool
-    """Whether hosts' disks have a limit."""
-
-    @classmethod
-    def drawn(cls, draw: Random, program: str | None = None) -> Course:
-        """Draw one."""
-        return cls(
-            program=program or draw.choice(sorted(PROGRAMS)),
-            is_cluster=draw.random() < 0.5,
-            hosts=draw.randint(1, 3),
-            pieces=draw.randint(3, 12),
-            lasts_s=draw.choice((0.0, 20.0, 60.0, 120.0)),
-            every_epoch=draw.random() < 0.25,
-            interval_s=draw.choice((None, 0.2, 1.0, 5.0)),
-            keep_last=draw.choice((1, 1, 2, 5)),
-            max_ahead_bytes=draw.choice((1 << 31, 1 << 14)),
-            trigger_s=draw.choice((0.0, 0.5, 2.0)),
-            retires=draw.random() < 0.1,
-        )
 
 
 @dataclass
@@ -105,13 +67,14 @@ class Simulation:
         self.store = SimulatedStore(world, "ck", names if self.course.is_cluster else ())
         self.history = History(self.store, WorldError)
         self.inputs = Inputs(PROGRAMS[self.course.program](), str(self.seed))
-        self.outside = Outside(self.mishaps)
+        self.outside = Outside(self.mishaps, self.history)
         self.outlets = Outlets(
             world, self.outside, self.folder / "out", sorted(self.inputs.program.sinks)
         )
-        self.expected: dict[str, dict[int, list[tuple[object, ...]]]] = {}
-        """What epochs that were gone back behind have published."""
+        self.happenings = Happenings(self, world.random("happenings"))
         self._hosts = names
+        self._says_end = False
+        """Whether the next run is told that input ends with what there is."""
         self._late = 0
 
     def run(self) -> None:
@@ -119,7 +82,8 @@ class Simulation:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         try:
-            with self.knobs.turned(), simulating(self.world), _logs_told(self.world):
+            # Logs last longest: what threads say when the world is closed is of no interest.
+            with _logs_told(self.world), self.knobs.turned(), simulating(self.world):
                 self._prepare()
                 if self._is_unfit():
                     return
@@ -146,10 +110,19 @@ class Simulation:
         self.outlets.open()
         for name in self._hosts if course.is_cluster else ():
             self.machines.add(name)
+        world.points.by_chance = self.happenings.at_point
         for number in range(course.pieces):
             when = self.draw.uniform(0.0, course.lasts_s) if number else 0.0
             world.later(when, self._add_piece)
-        self._start()
+        if course.input == "ends" and self.draw.random() < 0.5:
+            world.later(self.draw.uniform(0.0, course.lasts_s), self._end_input)
+        self.start()
+
+    def _end_input(self) -> None:
+        """All that will ever come is there, and the sources say so."""
+        self.inputs.available = [self.course.pieces] * self.inputs.count
+        self.inputs.ended = self.course.input == "ends"
+        self._says_end = self.course.input == "by runs, then ends"
 
     def _is_unfit(self) -> bool:
         """Now and then storage is one that no pipeline may be started on: whether that was so."""
@@ -168,7 +141,7 @@ class Simulation:
         source = self.draw.randrange(self.inputs.count)
         self.inputs.available[source] = min(most, self.inputs.available[source] + 1)
 
-    def _start(self, *, from_entry: int | None = None) -> SimulatedDriver:
+    def start(self, *, from_entry: int | None = None) -> SimulatedDriver:
         """A driver, as the one before or otherwise."""
         draw, course, world = self.draw, self.course, self.world
         process = world.process("driver")
@@ -183,7 +156,7 @@ class Simulation:
             host=Here(f"driver-host-{host.name}"),
             scratch_root=host / "tmp",
             is_cluster=course.is_cluster,
-            can_end=False,
+            can_end=course.input == "ends",
             mishaps=self.mishaps,
             draw=world.random("engine"),
         )
@@ -192,7 +165,7 @@ class Simulation:
             checkpoint_dir=self.store.url,
             checkpoint_interval_s=course.interval_s,
             trigger_s=course.trigger_s,
-            available_now=False,
+            available_now=course.by_runs,
             manual=False,
             partitions=draw.randint(1, 3),
             every_epoch=course.every_epoch,
@@ -206,8 +179,12 @@ class Simulation:
             drop_state=(),
             clock=None,
             on_checkpoint=(),
+            end_of_input=self._says_end,
         )
-        world.tell(f"{process.label} starts, partitions={options.partitions}")
+        back = "" if from_entry is None else f", from_entry={from_entry}"
+        world.tell(f"{process.label} starts, partitions={options.partitions}{back}")
+        if from_entry is not None:
+            self.history.from_entry[process.label] = from_entry
         driver = SimulatedDriver(process, platform, options, host)
         self.drivers.append(driver)
         return driver
@@ -217,7 +194,7 @@ class Simulation:
         end = self.world.now + self.course.lasts_s
         while self.world.now < end:
             self._pass(self.draw.expovariate(1 / 4.0))
-            self._happen()
+            self.happenings.happen()
 
     def _pass(self, seconds: float) -> None:
         """Let time pass, and look at whatever changes."""
@@ -241,79 +218,33 @@ class Simulation:
         """The drivers that do something."""
         return [driver for driver in self.drivers if driver.alive]
 
-    def _happen(self) -> None:
-        """One thing."""
-        things = [
-            (3, self._nothing),
-            (2, self._kill_driver),
-            (2, self._pause_driver),
-            (1, self._second_driver),
-            (1, self._stop_driver),
-            (2, self._checkpoint),
-            (1, self._jump_clock),
-            (1, self._cut_driver_off),
-        ]
-        if self.course.is_cluster:
-            things += [(3, self._kill_executor), (1, self._kill_host), (2, self._cut_host_off)]
-        (happens,) = self.draw.choices([t for _, t in things], [w for w, _ in things])
-        if not self.alive:
-            happens = self._nothing if self.draw.random() < 0.3 else self._restart
-        happens()
-
-    def _nothing(self) -> None:
-        pass
-
-    def _restart(self) -> None:
-        self._start()
-
-    def _kill_driver(self) -> None:
-        self.draw.choice(self.alive).process.kill()
-
-    def _pause_driver(self) -> None:
-        process = self.draw.choice(self.alive).process
-        process.pause()
-        self.world.later(10 ** self.draw.uniform(-1.0, 2.3), process.resume)
-
-    def _second_driver(self) -> None:
-        if len(self.alive) < 3:
-            self._start()
-
-    def _stop_driver(self) -> None:
-        self.draw.choice(self.alive).stop()
-
-    def _checkpoint(self) -> None:
-        self.draw.choice(self.alive).checkpoint(self.draw.choice((0.05, 60.0)))
-
-    def _jump_clock(self) -> None:
-        self.draw.choice(self.alive).process.jump(self.draw.choice((-3_600_000, -500, 500, 60_000)))
-
-    def _cut_driver_off(self) -> None:
-        process = self.draw.choice(self.alive).process
-        self.store.cut_off(process)
-        self.world.later(10 ** self.draw.uniform(0.0, 2.0), lambda: self.store.heal(process))
-
-    def _kill_executor(self) -> None:
-        machine = self.machines.all[self.draw.choice(self._hosts)]
-        self.machines.kill_executor(machine, again_s=self.draw.uniform(0.5, 20.0))
-
-    def _kill_host(self) -> None:
-        name = self.draw.choice(self._hosts)
-        self.machines.kill_host(self.machines.all[name])
-        self.world.later(self.draw.uniform(5.0, 60.0), lambda: self.machines.add(name))
-
-    def _cut_host_off(self) -> None:
-        machine = self.machines.all[self.draw.choice(self._hosts)]
-        self.machines.cut_off(machine)
-        self.world.later(self.draw.uniform(1.0, 60.0), lambda: self.machines.rejoin(machine))
+    def struck(self) -> Counter[str]:
+        """How often each of :data:`~holdfast.testing.simulation.kinds.KINDS` has struck."""
+        found = Counter(self.happenings.counts)
+        found.update(self.mishaps.struck)
+        for fault in self.store.faults.struck:
+            found[f"storage_{fault.kind}"] += 1
+        found.update(self.history.counts)
+        found["timelines"] += max(0, len(self.history.ends()) - 1)
+        last = self.history.last
+        found["ended_input"] += last is not None and bool(last.epochs and last.epochs[-1].ended)
+        for driver in self.drivers:
+            found["fenced"] += driver.fenced
+            found["corruption"] += isinstance(driver.failure, CorruptionError)
+            if driver.running is not None:
+                found["recovery"] += len(driver.running.recoveries)
+        found["handover"] += sum("handed over" in line for line in self.world.trace())
+        return found
 
     # ---- the end
 
     def _calm_down(self) -> None:
         """Nothing goes wrong any more: all must be well, and soon."""
-        world = self.world
-        world.tell("from here on nothing goes wrong")
+        self.world.tell("from here on nothing goes wrong")
         self.mishaps.off()
         self.store.faults.off()
+        for name in list(self.store.damaged):
+            self.store.restore(name)
         for driver in self.drivers:
             driver.process.resume()
             self.store.heal(driver.process)
@@ -325,31 +256,37 @@ class Simulation:
         else:
             # Hosts come back.
             self._pass(60.0)
-        self.inputs.available = [self.course.pieces] * self.inputs.count
-        until = world.now + _QUIET_S
-        while world.now < until:
-            living = self.alive
-            if not living:
-                living = [self._start_in_the_end()]
-            # Of several only the newest goes on, once the others have noticed.
-            if len(living) == 1 and living[0].running is not None:
-                if self._is_done():
-                    break
-                if self.course.interval_s is None:
-                    living[0].checkpoint()
-            self._run(5.0, lambda: self._is_done() or not self.alive)
-        if not self._is_done():
-            raise WorldError(f"not done {_QUIET_S:.0f} s after the last fault: {self._where()}")
+        self._end_input()
+        self._finish()
         self._stop_last()
         if any(fault.kind == "later" for fault in self.store.faults.struck):
             # What comes after the end is for whoever starts next.
             self._pass(1000.0)
-            last = self._start()
+            last = self.start()
             self._run(300.0, lambda: last.running is not None)
             self._pass(2.0)
             self._stop_last()
         for driver in self.drivers:
             driver.check()
+
+    def _finish(self) -> None:
+        """All input is processed, within a bounded time."""
+        until = self.world.now + _QUIET_S
+        while self.world.now < until:
+            living = self.alive
+            if not living:
+                if self._late and self._is_done():
+                    break
+                living = [self._start_in_the_end()]
+            # Of several only the newest goes on, once the others have noticed.
+            if len(living) == 1 and living[0].running is not None:
+                if self._is_done():
+                    break
+                if self.course.interval_s is None and not self.course.has_end:
+                    living[0].checkpoint()
+            self._run(5.0, lambda: self._is_done() or not self.alive)
+        if not self._is_done():
+            raise WorldError(f"not done {_QUIET_S:.0f} s after the last fault: {self._where()}")
 
     def _start_in_the_end(self) -> SimulatedDriver:
         """One more driver, now that it should take the last one."""
@@ -358,28 +295,31 @@ class Simulation:
         self._late += 1
         if self._late > _MOST_LATE:
             raise WorldError(f"driver after driver ends though nothing goes wrong: {self._where()}")
-        return self._start()
+        return self.start()
 
     def _stop_last(self) -> None:
-        self._run(60.0, lambda: len(self.alive) == 1)
-        if len(self.alive) != 1:
+        """Have the last driver stop, if it doesn't end by itself."""
+        self._run(60.0, lambda: len(self.alive) <= 1)
+        driver = self.drivers[-1] if not self.alive else self.alive[0]
+        if len(self.alive) > 1:
             others = standing([d.process for d in self.alive[:-1]])
             raise WorldError(f"another driver has taken over, and the ones before go on:\n{others}")
-        (driver,) = self.alive
         driver.stop()
         self._run(300.0, lambda: not driver.alive)
-        if driver.alive or driver.failure is not None:
+        if driver.alive or (driver.failure is not None and not driver.fenced):
             raise WorldError(
                 f"{driver.process.label} did not stop well: "
                 + str(driver.failure or f"it goes on:\n{standing([driver.process])}")
             )
 
     def _is_done(self) -> bool:
-        last = self.history.last
+        last = self.history.current()
         if last is None or not last.epochs:
             return False
-        read = self.inputs.read_by(last.epochs[-1].offsets)
-        return all(end >= self.course.pieces for end in read)
+        record = last.epochs[-1]
+        if self.course.has_end and not record.ended:
+            return False
+        return all(end >= self.course.pieces for end in self.inputs.read_by(record.offsets))
 
     def _where(self) -> str:
         last = self.history.last
@@ -387,29 +327,13 @@ class Simulation:
         return f"{known}, {[(d.process.label, d.alive, str(d.failure)) for d in self.drivers[-3:]]}"
 
     def _check_end(self) -> None:
-        """What was published, the state, and what is left."""
-        storage = self.store.client()
         self.history.advance()
-        self.history.verify(storage)
+        self.history.verify(self.store.client())
         self.outlets.read()
         self.outside.check()
-        last = self.history.last
-        assert isinstance(last, Checkpoint)
-        program = PROGRAMS[self.course.program]()
-        records = self.history.chain(last)
-        answer = program.answer(self.inputs.epochs(records))
-        published = program.outcome(
-            {sink: sorted(epochs.items()) for sink, epochs in self.outside.tables.items()}
+        Outcomes(self.history, self.inputs, PROGRAMS[self.course.program]).check(
+            self.outside, self.store.client()
         )
-        for sink in program.sinks:
-            _same(published.get(sink, {}), answer.rows.get(sink, {}), f"rows of {sink}")
-        views = stored_tables(last, storage)
-        tables = {
-            name: pa.concat_tables([view.schema.arrow.empty_table(), *view.scan()])
-            for name, view in views.items()
-        }
-        if answer.state is not None:
-            _same(program.state(tables), answer.state, "state")
         driver = self.drivers[-1]
         has_run = driver.running is not None and driver.running.epochs_done > 0
         if on_disk := left_behind(driver.host, has_run=has_run):
@@ -450,16 +374,3 @@ class _Told(logging.Handler):
         """Tell it."""
         if not self._world.closed:
             self._world.tell(record.getMessage())
-
-
-def _same(found: object, expected: object, what: str) -> None:
-    if found != expected:
-        raise WorldError(f"{what}: {_difference(found, expected)}")
-
-
-def _difference(found: object, expected: object) -> str:
-    if isinstance(found, dict) and isinstance(expected, dict):
-        for key in [*expected, *found]:
-            if found.get(key) != expected.get(key):
-                return f"{key!r}: {_difference(found.get(key), expected.get(key))}"
-    return f"found {found!r}, expected {expected!r}"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from holdfast.storage import ObjectInfo, Storage, open_storage
+from holdfast.errors import StorageError
+from holdfast.storage import NotFoundError, ObjectInfo, Storage, open_storage
 from holdfast.storage.base import Buffer, check_name, check_prefix, check_range
 from holdfast.testing.simulation.processes import Process
 from holdfast.testing.simulation.requests import Request
@@ -63,9 +64,9 @@ class SimulatedStorage(Storage):
         """Delete objects; those that don't exist are no error. One that fails may have done a part."""
         wanted = tuple(map(check_name, names))
         if wanted:
-            delete, process = self._store.delete, self._caller()
-            parts = tuple(partial(delete, (name,), process) for name in wanted)
-            act = partial(delete, wanted, process)
+            delete, process, shown = self._store.delete, self._caller(), self._store.shown()
+            parts = tuple(partial(delete, (name,), process, shown) for name in wanted)
+            act = partial(delete, wanted, process, shown)
             self._ask("delete", " ".join(wanted), act, parts)
 
     def exists(self, name: str) -> bool:
@@ -82,7 +83,12 @@ class SimulatedStorage(Storage):
         """The hosts that keep the object, if it is that kind of storage."""
         if not self._store.hosts:
             return ()
-        return self._ask("locations", check_name(name), partial(self._store.locations, name))
+        act = partial(self._store.locations, check_name(name))
+        try:
+            return self._ask("locations", name, act)
+        except (StorageError, NotFoundError):
+            # As HDFS's: where something is is a matter of speed.
+            return ()
 
     def sweep(self, older_than_s: float) -> int:
         """Nothing is ever left behind."""
@@ -107,6 +113,8 @@ class SimulatedStorage(Storage):
             with store.mutex:
                 return act()
         world.points.passed(f"storage.{verb}", quietly=True)
+        store.asks(verb, name)
         answer = Request(store, verb, name, act, parts).answer()
+        store.answered(verb, name, answer)
         world.points.passed(f"storage.{verb}.answered", quietly=True)
         return answer

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from holdfast.storage import NotFoundError, ObjectInfo
 from holdfast.testing.simulation.faults import Faults
-from holdfast.testing.simulation.processes import Process
+from holdfast.testing.simulation.processes import Process, SimulatedThread
 
 if TYPE_CHECKING:
     from holdfast.testing.simulation.storage import SimulatedStorage
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "SimulatedStore", "flip_bits"]
 
-_NEVER_REPLACED = ("log/", "runs/")
+_NEVER_REPLACED = ("log/", "runs/", "blobs/", "staged/")
 _REPLICAS = 2
 
 
@@ -32,6 +32,10 @@ class Change:
     verb: str
     name: str
     data: bytes | None
+    shown: int | None = None
+    """Of what was deleted: see :meth:`SimulatedStore.shown`, when it was asked for."""
+    late: bool = False
+    """Whether who asked for it had been told that it failed."""
 
 
 class SimulatedStore:
@@ -63,7 +67,10 @@ class SimulatedStore:
         """How long a request, and an answer, are on their way, on average."""
         self.creates_once = True
         """Otherwise it takes create-if-absent for create, as some servers do."""
+        self.is_late = False
+        """Whether what is done at this moment is done late."""
         self._cut_off: set[Process] = set()
+        self._shown: dict[SimulatedThread, int] = {}
         # Outside of all threads of the world, real ones may race: tests of storage do.
         self.mutex = threading.Lock()
         world.stores[name] = self
@@ -106,6 +113,12 @@ class SimulatedStore:
         self.world.tell(f"{name} is damaged")
         return name
 
+    def restore(self, name: str) -> None:
+        """Somebody puts a copy in the place of an object that was damaged, if it is still there."""
+        if name in self.damaged:
+            self.objects[name] = (self.damaged.pop(name), self.objects[name][1])
+            self.world.tell(f"{name} is restored")
+
     # What can be done to objects, at once
 
     def get(self, name: str) -> bytes:
@@ -135,12 +148,12 @@ class SimulatedStore:
         self.put(name, data, process)
         return True
 
-    def delete(self, names: Sequence[str], process: Process) -> None:
+    def delete(self, names: Sequence[str], process: Process, shown: int | None = None) -> None:
         """Delete objects."""
         for name in names:
             if self.objects.pop(name, None) is not None:
                 self.damaged.pop(name, None)
-                self._note(process.label, "delete", name, None)
+                self._note(process.label, "delete", name, None, shown)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """What is there at this moment."""
@@ -158,8 +171,32 @@ class SimulatedStore:
             for i in range(min(_REPLICAS, len(self.hosts)))
         )
 
-    def _note(self, process: str, verb: str, name: str, data: bytes | None) -> None:
-        self.history.append(Change(self.world.now, process, verb, name, data))
+    # Who has looked at the log
+
+    def asks(self, verb: str, name: str) -> None:
+        """The thread that goes on now asks for something: what it was shown before is of before."""
+        if not (verb == "get" and name.startswith("log/")):
+            self._shown.pop(self.world.current, None)
+
+    def answered(self, verb: str, name: str, answer: object) -> None:
+        """Note what the thread that goes on now has been told last."""
+        if verb == "list" and name == "log/" and type(answer) is list:
+            found = [i.name[4:-5] for i in answer if i.name.endswith(".json")]
+            number = max((int(each) for each in found if each.isdecimal()), default=-1)
+            self._shown[self.world.current] = number
+
+    def shown(self) -> int | None:
+        """The number of the newest entry that the thread that goes on now has just been shown.
+
+        None if it has asked for anything else since it looked at the log.
+        """
+        return self._shown.get(self.world.current)
+
+    def _note(
+        self, process: str, verb: str, name: str, data: bytes | None, shown: int | None = None
+    ) -> None:
+        now = self.world.now
+        self.history.append(Change(now, process, verb, name, data, shown, self.is_late))
 
 
 def flip_bits(data: bytes, random: random.Random) -> bytes:

@@ -37,6 +37,8 @@ class Points:
         self._world = world
         self._strikes: list[_Strike] = []
         self.passages: Counter[str] = Counter()
+        self.by_chance: Callable[[str, Process], str | Callable[[], None] | None] | None = None
+        """What strikes at a passage besides, if it is asked and says so."""
 
     def strike(
         self,
@@ -64,10 +66,15 @@ class Points:
         if not quietly:
             world.tell(f"passes {name}")
             world.yield_now()
-        if self._strikes and world.current is not world.outside:
-            process = world.current.process
-            for strike in self._due(name, process):
-                self._do(strike, name, process)
+        if world.current is world.outside:
+            return
+        process = world.current.process
+        for strike in self._due(name, process) if self._strikes else ():
+            self._do(strike, name, process)
+        if not quietly and self.by_chance is not None:
+            action = self.by_chance(name, process)
+            if action is not None:
+                self._do(_Strike(name, action, 1, process, None), name, process)
 
     def _due(self, name: str, process: Process) -> list[_Strike]:
         """Count this passage; what strikes at it."""
