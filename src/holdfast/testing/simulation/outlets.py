@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from holdfast.errors import StorageError
 from holdfast.sinks import memory, parquet
 from holdfast.sinks._layout import looks_published
-from holdfast.sinks._memory import forget
+from holdfast.sinks._memory import MemorySink, forget
 from holdfast.sinks.base import Sink
 from holdfast.testing.simulation.outside import Outside, SimulatedSink
 from holdfast.testing.simulation.processes import Process
@@ -72,7 +72,7 @@ class Outlets:
             # It is a process's own, and goes with it.
             mine = f"{self._folder}/{name}/{driver.label}"
             self._memories.setdefault(name, []).append(mine)
-            return memory(mine)
+            return _Own(name, mine)
         return _Anybodys(self._outside, name, self._draw)
 
     def read(self) -> None:
@@ -118,6 +118,18 @@ class Outlets:
 
     def _wrong(self, what: str) -> None:
         self._outside.wrong.append(what)
+
+
+class _Own(MemorySink):
+    """The memory sink of one of several processes, in each of which it has the same name."""
+
+    def __init__(self, name: str, mine: str) -> None:
+        super().__init__(mine)
+        self._said = name
+
+    def describe(self) -> str:
+        """The name that it would have."""
+        return f"rows in memory as {self._said!r}"
 
 
 class _Anybodys(SimulatedSink):
