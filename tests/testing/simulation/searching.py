@@ -84,7 +84,10 @@ def _groups(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
 
 def _finding(group: Sequence[Mutant], seed: int) -> Iterator[tuple[Mutant, Failure]]:
     """Those of a group that a seed finds. Most seeds find none: so all are tried at once at first."""
-    if _failing(group, seed) is None or run_seed(seed) is not None:
+    if _failing(group, seed) is None:
+        return
+    if (failure := run_seed(seed)) is not None:
+        _say(f"without any mutant: {failure.replay}   # {_in_a_line(failure)}")
         return
     for one in group:
         failure = _failing([one], seed)
