@@ -44,6 +44,7 @@ class Course:
     def drawn(cls, draw: Random, program: str | None = None) -> Course:
         """Draw one."""
         kinds: tuple[Input, ...] = ("goes on", "ends", "by runs", "by runs, then ends")
+        goes_back = draw.random() < 0.3
         return cls(
             program=program or draw.choice(sorted(PROGRAMS)),
             is_cluster=draw.random() < 0.5,
@@ -52,12 +53,12 @@ class Course:
             lasts_s=draw.choice((0.0, 20.0, 60.0, 120.0)),
             every_epoch=draw.random() < 0.25,
             interval_s=draw.choice((None, 0.2, 1.0, 5.0)),
-            keep_last=draw.choice((1, 2, 5)),
+            keep_last=draw.choice((2, 5) if goes_back else (1, 1, 2, 5)),
             max_ahead_bytes=draw.choice((1 << 31, 1 << 14)),
             trigger_s=draw.choice((0.0, 0.5, 2.0)),
             retires=draw.random() < 0.1,
             input=draw.choices(kinds, (6, 2, 1, 1))[0],
-            goes_back=draw.random() < 0.3,
+            goes_back=goes_back,
             damages=draw.random() < 0.15,
             stays=draw.random() < 0.05,
         )

@@ -109,7 +109,7 @@ class Faults:
         for kind in _KINDS:
             # Half of the kinds never, for some of them hide others.
             often, much = self._draw() < 0.5, self._draw()
-            rarer = 1.5 if kind in ("full", "outage", "slow") else 0.0
+            rarer = 1.0 if kind in ("full", "outage", "slow") else 0.0
             setattr(self.rates, kind, 10 ** (-3.0 - rarer + 1.5 * much) if often else 0.0)
 
     def off(self) -> None:

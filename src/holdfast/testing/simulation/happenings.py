@@ -87,7 +87,8 @@ class Happenings:
         retained = self._of.history.retained
         if going_back and retained:
             self.counts["went_back"] += 1
-            self._of.start(from_entry=self._draw.choice(retained).number)
+            older = retained[:-1] or retained
+            self._of.start(from_entry=self._draw.choice(older).number)
         else:
             self._of.start()
 
@@ -112,6 +113,9 @@ class Happenings:
                 process.resume()
 
         self._world.later(10 ** self._draw.uniform(-1.0, 2.3), resume)
+        if self._draw.random() < 0.5:
+            # Somebody who sees that it doesn't move starts another.
+            self._second_driver()
 
     def _second_driver(self) -> None:
         if len(self._of.alive) < 3:

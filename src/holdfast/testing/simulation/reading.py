@@ -13,16 +13,14 @@ from holdfast.testing.simulation.store import SimulatedStore
 __all__ = ["read_pinned"]
 
 _ATTEMPTS = 20
+_LASTS_MS = 600_000
 
 
 def read_pinned(store: SimulatedStore, entry: Checkpoint, stays_s: float) -> str | None:
     """Pin a checkpoint, read it after a while, and let it go; what of it was gone (invariant 9), if any."""
-    storage, name = store.client(), runtime.new_id()
+    storage, name, now_ms = store.client(), runtime.new_id(), runtime.now_ms()
     try:
-        pin(storage, entry.number, "reader", pin_id=name, now_ms=runtime.now_ms())
-    except (ConfigurationError, CorruptionError, FormatError, StorageError, NotFoundError):
-        return None  # it is gone, or can't be reached
-    try:
+        pin(storage, entry.number, "reader", pin_id=name, now_ms=now_ms, lasts_ms=_LASTS_MS)
         runtime.sleep(stays_s)
         gone = sorted(name for name in entry.objects() if name not in store.objects)
         if gone:
@@ -30,7 +28,7 @@ def read_pinned(store: SimulatedStore, entry: Checkpoint, stays_s: float) -> str
         for view in stored_tables(entry, storage).values():
             for _ in view.scan():
                 runtime.sleep(0.0)
-    except (CorruptionError, StorageError) as error:
+    except (ConfigurationError, CorruptionError, FormatError, StorageError, NotFoundError) as error:
         store.world.tell(f"reading fails, and says so: {error}")
     finally:
         _let_go(store, name)
