@@ -104,12 +104,6 @@ def forgets_what_sinks_have_not_acknowledged(real: Any) -> Any:
     return pending
 
 
-@mutant(Coordinator, "record_acknowledged")
-def never_records_acknowledgements(real: Any) -> Any:
-    """What sinks have acknowledged is in no entry of its own."""
-    return lambda self: None
-
-
 @mutant(Coordinator, "_unrecorded")
 def stops_without_recording_acknowledgements(real: Any) -> Any:
     """A clean stop leaves sinks owed what they have acknowledged."""

@@ -21,7 +21,6 @@ from holdfast.driver.epoch_calls import EpochCalls
 from holdfast.driver.host_follower import HostFollower
 from holdfast.driver.own_folders import OwnFolders
 from holdfast.driver.running import RunningPipeline
-from holdfast.driver.site import LocalSite
 from holdfast.failpoints import failpoint
 from holdfast.sinks._publish import OutputFolder
 from holdfast.tasks.merging import Piece
@@ -150,10 +149,11 @@ def takes_unreadable_entries_for_empty(real: Any) -> Any:
 
 @mutant(OutputFolder, "_publish_epoch", lambda s: s.outlets.has_folders)
 def publishes_again_what_readers_took_away(real: Any) -> Any:
-    """An epoch is published unless it is there: a reader may have taken it away."""
+    """An epoch is published unless it is there, or was noted: between the two a reader took it away."""
 
     def publish_epoch(self: OutputFolder, epoch: int, parts: Any, claim: int) -> None:
-        if self.epoch(epoch).exists():
+        noted = not all((self.staged / output.name).exists() for output in parts)
+        if noted or self.epoch(epoch).exists():
             return
         name = f"{claim}-{epoch}-{runtime.new_id()}{self.layout.extension}"
         made = self._prepare(self._publishing / name, parts)
@@ -165,12 +165,6 @@ def publishes_again_what_readers_took_away(real: Any) -> Any:
 
 
 # ---- leaks
-
-
-@mutant(LocalSite, "learn", lambda s: not s.course.is_cluster)
-def forgets_files_of_dropped_changes(real: Any) -> Any:
-    """Local files of runs whose change was dropped stay."""
-    return lambda self, changes, fetched: None
 
 
 @mutant(OwnFolders, "sweep")

@@ -86,7 +86,7 @@ class History:
             change = history[number]
             if change.late:
                 self.counts["storage_late"] += 1
-                self.counts["storage_zombie"] += self._is_fenced(change.process)
+                self.counts["storage_zombie"] += self.is_fenced(change.process)
             if change.verb == "put" and change.name.startswith("log/"):
                 self._written(change, number)
             elif change.verb == "delete":
@@ -145,7 +145,12 @@ class History:
         assert found is None or isinstance(found, Checkpoint)
         return found
 
-    def _is_fenced(self, process: str) -> bool:
+    def has_claimed(self, process: str) -> bool:
+        """Whether a process has taken the pipeline over."""
+        return process in self._claims
+
+    def is_fenced(self, process: str) -> bool:
+        """Whether another has taken the pipeline over from it."""
         mine = self._claims.get(process, [])
         return bool(mine) and next(self._claims_above(max(mine)), None) is not None
 

@@ -312,6 +312,22 @@ class Simulation:
                 + str(driver.failure or f"it goes on:\n{standing([driver.process])}")
             )
 
+        running = driver.running
+        if not driver.fenced and running is not None and running.coordinator.log.state().pending:
+            raise WorldError(
+                f"{driver.process.label} has stopped well, and the log says it owes output"
+            )
+
+    def _check_fences(self) -> None:
+        """Who is fenced was: with wrong bits nobody can tell by whom, and stops all the same."""
+        if self.course.damages or self.store.faults.rates.flipped:
+            return
+        history = self.history
+        for driver in self.drivers:
+            who = driver.process.label
+            if driver.fenced and history.has_claimed(who) and not history.is_fenced(who):
+                raise WorldError(f"{who} took itself for fenced: {driver.failure}")
+
     def _is_done(self) -> bool:
         last = self.history.current()
         if last is None or not last.epochs:
@@ -334,6 +350,7 @@ class Simulation:
         Outcomes(self.history, self.inputs, PROGRAMS[self.course.program]).check(
             self.outside, self.store.client()
         )
+        self._check_fences()
         driver = self.drivers[-1]
         has_run = driver.running is not None and driver.running.epochs_done > 0
         if on_disk := left_behind(driver.host, has_run=has_run):
