@@ -22,11 +22,19 @@ class SimulatedDriver:
     """One life of a driver's process."""
 
     def __init__(
-        self, process: Process, platform: SimulatedPlatform, options: Options, host: Path
+        self,
+        process: Process,
+        platform: SimulatedPlatform,
+        options: Options,
+        host: Path,
+        *,
+        alone: bool,
     ) -> None:
         self.process = process
         self.host = host
         """Its disk."""
+        self.alone = alone
+        """Whether those before had ended when it began."""
         self.options = options
         self.running: RunningPipeline | None = None
         self.failure: HoldfastError | None = None

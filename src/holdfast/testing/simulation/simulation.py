@@ -185,7 +185,7 @@ class Simulation:
         world.tell(f"{process.label} starts, partitions={options.partitions}{back}")
         if from_entry is not None:
             self.history.from_entry[process.label] = from_entry
-        driver = SimulatedDriver(process, platform, options, host)
+        driver = SimulatedDriver(process, platform, options, host, alone=not self.alive)
         self.drivers.append(driver)
         return driver
 
@@ -313,7 +313,8 @@ class Simulation:
             )
 
         running = driver.running
-        if not driver.fenced and running is not None and running.coordinator.log.state().pending:
+        owed = {} if running is None else running.coordinator.log.state().pending
+        if not driver.fenced and any(owed.values()):
             raise WorldError(
                 f"{driver.process.label} has stopped well, and the log says it owes output"
             )
@@ -353,7 +354,8 @@ class Simulation:
         self._check_fences()
         driver = self.drivers[-1]
         has_run = driver.running is not None and driver.running.epochs_done > 0
-        if on_disk := left_behind(driver.host, has_run=has_run):
+        on_disk = left_behind(driver.host, has_run=has_run) if driver.alone else None
+        if on_disk is not None:
             raise WorldError(on_disk)
         if left := self.history.nobodys():
             raise WorldError(f"nobody names {left[0]} (and {len(left) - 1} more), and it is there")
