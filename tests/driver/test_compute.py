@@ -15,6 +15,7 @@ from holdfast.driver.compute import Computed, Given
 from holdfast.driver.epoch import EpochLoop
 from holdfast.driver.pacing import Pacing, StageShape
 from holdfast.driver.start import Start
+from holdfast.sinks._noop import NoopSink
 from holdfast.state.expiry import TableClock
 from holdfast.state.hashing import FULL_RANGE
 from holdfast.state.version import Version
@@ -25,7 +26,6 @@ from holdfast.testing.simulation import World, simulating
 from holdfast.testing.simulation.inputs import Inputs, SimulatedBatch
 from holdfast.testing.simulation.machines import Machines
 from holdfast.testing.simulation.mishaps import Mishaps
-from holdfast.testing.simulation.outside import Outside, SimulatedSink
 from holdfast.testing.simulation.platform import SimulatedPlatform
 from holdfast.testing.simulation.program import rows_of
 from holdfast.testing.simulation.programs import PROGRAMS
@@ -57,11 +57,11 @@ class Bench:
 
     def __init__(self, program: str, folder: Path, world: World) -> None:
         self.storage = MemoryStorage(f"compute-{program}-{world.seed}")
-        quiet = Mishaps(Random(0))
+        quiet = Mishaps(Random(0), {}, on=False)
         made = PROGRAMS[program]()
         platform = SimulatedPlatform(
             make=PROGRAMS[program],
-            sinks={sink: SimulatedSink(Outside(quiet), sink) for sink in made.sinks},
+            sinks={sink: NoopSink() for sink in made.sinks},
             storage=self.storage,
             inputs=Inputs(made, str(world.seed)),
             machines=Machines(world, folder / "disks", self.storage, Random(0)),

@@ -47,7 +47,7 @@ class Mishaps:
 
     def strikes(self, kind: str) -> bool:
         """Whether one happens now."""
-        rate = self.rates[kind]
+        rate = self.rates.get(kind, 0.0)
         if not self.on or not rate or self.draw.random() >= rate:
             return False
         self.struck[kind] += 1
