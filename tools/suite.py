@@ -129,8 +129,8 @@ def _side_by_side(runs: Sequence[_Run]) -> int:
     failed = [
         f"{run.name} (exit code {code})" for run, code in zip(runs, codes, strict=True) if code
     ]
-    words = f"failed: {', '.join(failed)}" if failed else f"{runs[0].name} passed"
-    say(f"{words}, after {time.monotonic() - began:.0f} s")
+    named = ", ".join(failed or dict.fromkeys(run.name for run in runs))
+    say(f"{'failed' if failed else 'passed'}: {named}, after {time.monotonic() - began:.0f} s")
     # Negative: the number of a signal.
     return max(map(abs, codes))
 

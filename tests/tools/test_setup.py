@@ -230,7 +230,7 @@ def test_what_runs_beside_others_is_told_and_fails_with_them(
     assert suite._side_by_side([good, run_of("fine", "")]) == 0
     out, said = capfd.readouterr()
     assert out == "good ran\nfine ran\n", "not mixed"
-    assert "good passed, after" in said
+    assert "passed: good, fine, after" in said
     assert suite._side_by_side([good, bad]) == 3
     assert "failed: bad (exit code 3), after" in capfd.readouterr().err
     dead = run_of("dead", "import os; os.kill(os.getpid(), 9)")
