@@ -80,11 +80,13 @@ class Program:
             code, output = self.run(work)
             assert (code, "DONE" in output.splitlines()) == (0, True), output
 
-    def kill_at(self, work: Path, windows: Sequence[str]) -> None:
+    def kill_at(
+        self, work: Path, windows: Sequence[str], epochs_per_run: int = EPOCHS_PER_RUN
+    ) -> None:
         """Each window kills a run, and the next run takes over."""
         seed = 0
         for window in windows:
-            for _ in range(EPOCHS_PER_RUN):
+            for _ in range(epochs_per_run):
                 self.add_input(work, seed)
                 seed += 1
             code, output = self.run(work, window, durability="epoch", keep_last=2)
