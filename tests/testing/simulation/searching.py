@@ -89,10 +89,18 @@ def _finding(group: Sequence[Mutant], seed: int) -> Iterator[tuple[Mutant, Failu
     if (failure := run_seed(seed)) is not None:
         _say(f"without any mutant: {failure.replay}   # {_in_a_line(failure)}")
         return
-    for one in group:
-        failure = _failing([one], seed)
-        if failure is not None:
-            yield one, failure
+    yield from _found_among(group, seed)
+
+
+def _found_among(group: Sequence[Mutant], seed: int) -> Iterator[tuple[Mutant, Failure]]:
+    """The same, for a seed that passes without them."""
+    failure = _failing(group, seed)
+    if failure is not None and len(group) == 1:
+        yield group[0], failure
+    elif failure is not None:
+        half = len(group) // 2
+        yield from _found_among(group[:half], seed)
+        yield from _found_among(group[half:], seed)
 
 
 def _failing(mutants: Iterable[Mutant], seed: int) -> Failure | None:
