@@ -34,7 +34,7 @@ def acts_without_looking_for_a_fence(real: Any) -> Any:
     return lambda self: None
 
 
-@mutant(Log, "_put")
+@mutant(Log, "_put", lambda s: not s.course.damages and not s.store.faults.rates.flipped)
 def takes_exists_for_another_drivers_entry(real: Any) -> Any:
     """The entry that stands there is not read back: nonces are not compared."""
 
@@ -67,7 +67,7 @@ def uses_numbers_of_epochs_again(real: Any) -> Any:
     return where_to_continue
 
 
-@mutant(restore, "read_blob")
+@mutant(restore, "read_blob", lambda s: s.store.faults.rates.flipped > 0 or s.course.damages)
 def reads_positions_without_a_checksum(real: Any) -> Any:
     """Spark's position is taken as it is read, whatever its digest says."""
     return lambda storage, blob, whose: storage.get(blob)
@@ -113,7 +113,7 @@ def stops_without_recording_acknowledgements(real: Any) -> Any:
 # ---- epochs
 
 
-@mutant(compute, "complete")
+@mutant(compute, "complete", lambda s: s.mishaps.rates["stage_again"] > 0)
 def accepts_a_second_report_of_what_others_read(real: Any) -> Any:
     """A stage that others read may report twice: the first counts, whatever its readers have seen."""
 
@@ -126,7 +126,7 @@ def accepts_a_second_report_of_what_others_read(real: Any) -> Any:
     return complete
 
 
-@mutant(compute, "complete")
+@mutant(compute, "complete", lambda s: s.mishaps.rates["report_missing"] > 0)
 def counts_partitions_that_did_not_report(real: Any) -> Any:
     """An epoch counts though a partition has not reported."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,10 +20,10 @@ from holdfast.driver.epoch_calls import EpochCalls
 from holdfast.driver.host_follower import HostFollower
 from holdfast.driver.own_folders import OwnFolders
 from holdfast.driver.running import RunningPipeline
+from holdfast.errors import StateLostError
 from holdfast.failpoints import failpoint
 from holdfast.sinks._publish import OutputFolder
 from holdfast.tasks.merging import Piece
-from holdfast.tasks.spill import Ingest
 from holdfast.tiers import opener
 from holdfast.tiers.opener import RunOpener
 from tests.testing.simulation.mutants import mutant
@@ -32,7 +31,7 @@ from tests.testing.simulation.mutants import mutant
 # ---- what is collected
 
 
-@mutant(Coordinator, "_unnamed", lambda s: s.course.is_cluster)
+@mutant(Coordinator, "_unnamed", lambda s: s.course.is_cluster and s.course.program == "steered")
 def collects_what_tasks_have_just_stored(real: Any) -> Any:
     """Runs that the epoch in hand has stored go if nobody has reported them when objects are listed."""
 
@@ -62,7 +61,7 @@ def leaves_what_failed_attempts_stored(real: Any) -> Any:
 # ---- waiting under locks
 
 
-@mutant(EpochCalls, "_is_durable", lambda s: s.course.every_epoch)
+@mutant(EpochCalls, "_is_durable", lambda s: s.course.every_epoch and s.course.is_cluster)
 def waits_for_an_entry_that_a_loss_prevents(real: Any) -> Any:
     """With an entry for each epoch, the epoch waits for its own though state was lost meanwhile."""
 
@@ -76,7 +75,34 @@ def waits_for_an_entry_that_a_loss_prevents(real: Any) -> Any:
     return is_durable
 
 
-@mutant(HostFollower, "_hand_over", lambda s: s.course.is_cluster)
+def _answering_last(real: Any) -> Any:
+    """Who finds state lost ends the epochs first, and answers requests then."""
+
+    def take_one(self: CheckpointThread, asked: int) -> None:
+        running = self._running
+        try:
+            with running.renewing.shared(), running.failing():
+                parts = running.parts
+                entry = running.coordinator.checkpoint()
+                gone = running.out_of_reach()
+            if gone is not None:
+                running.lose_and_end(StateLostError(gone), parts)
+            elif entry is not None and not running.ending:
+                self._merge()
+        except BaseException:
+            if running.failure is not None:
+                running.started.stop()
+        running.requests.answer(asked)
+
+    return take_one
+
+
+@mutant(
+    HostFollower,
+    "_hand_over",
+    lambda s: s.course.is_cluster,
+    (CheckpointThread, "_take_one", _answering_last),
+)
 def hands_over_without_a_limit(real: Any) -> Any:
     """A handover holds the lock of the epochs until there is a checkpoint, whoever stops meanwhile."""
 
@@ -110,7 +136,7 @@ def stores_layers_in_part(real: Any) -> Any:
 # ---- numbers of epochs, and where to go on
 
 
-@mutant(log_state, "_last_epoch")
+@mutant(log_state, "_last_epoch", lambda s: s.course.damages and s.course.goes_back)
 def takes_what_is_readable_for_all_there_was(real: Any) -> Any:
     """Numbers of epochs that an entry holds which can't be read are used again."""
 
@@ -121,7 +147,7 @@ def takes_what_is_readable_for_all_there_was(real: Any) -> Any:
     return last_epoch
 
 
-@mutant(claiming, "_where_to_continue", lambda s: s.course.is_cluster)
+@mutant(claiming, "_where_to_continue", lambda s: s.course.is_cluster and s.course.goes_back)
 def recovers_on_the_timeline_that_was_left(real: Any) -> Any:
     """Who was started from an older entry, and loses state, goes on from the newest one."""
 
@@ -133,7 +159,7 @@ def recovers_on_the_timeline_that_was_left(real: Any) -> Any:
     return where_to_continue
 
 
-@mutant(EntryReader, "summary")
+@mutant(EntryReader, "summary", lambda s: s.course.damages)
 def takes_unreadable_entries_for_empty(real: Any) -> Any:
     """An entry that counts and can't be read names nothing: what it names is collected."""
 
@@ -186,18 +212,7 @@ def keeps_maps_of_earlier_claims(real: Any) -> Any:
     return keep_only
 
 
-@mutant(Ingest, "close")
-def leaves_spilled_files_behind(real: Any) -> Any:
-    """What a task has spilled stays if the task fails."""
-
-    def close(self: Ingest) -> None:
-        if sys.exc_info()[0] is None:
-            real(self)
-
-    return close
-
-
-@mutant(log, "check_creates_once")
+@mutant(log, "check_creates_once", lambda s: s.world.random("storage").random() < 0.02)
 def trusts_storage_to_create_once(real: Any) -> Any:
     """Nobody tries whether the storage refuses to create what is there."""
     return lambda storage: None

@@ -7,14 +7,17 @@ was mended (``mended.py``), others break a rule that was always kept (``invented
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 from holdfast.testing.simulation.simulation import Simulation
 
 __all__ = ["MUTANTS", "Mutant", "mutant"]
 
+Make = Callable[[Any], Any]
+"""What makes a wrong function of a real one."""
 MUTANTS: dict[str, Mutant] = {}
 """All there are, by name."""
 
@@ -26,9 +29,11 @@ class Mutant:
     name: str
     owner: Any
     attribute: str
-    make: Callable[[Any], Any]
+    make: Make
     where: Callable[[Simulation], bool] = lambda simulation: True
     """Whether a seed's course is one in which it could show, as far as that is known beforehand."""
+    also: tuple[tuple[Any, str, Make], ...] = ()
+    """What else was wrong then, without which nothing came of it."""
 
     @property
     def says(self) -> str:
@@ -38,24 +43,23 @@ class Mutant:
     @contextmanager
     def put_in(self) -> Iterator[None]:
         """The package has the fault until the block ends."""
-        real = vars(self.owner)[self.attribute]
-        setattr(self.owner, self.attribute, self.make(real))
-        try:
+        with ExitStack() as put_in:
+            for owner, attribute, make in ((self.owner, self.attribute, self.make), *self.also):
+                wrong = make(vars(owner)[attribute])
+                put_in.enter_context(patch.object(owner, attribute, wrong))
             yield
-        finally:
-            setattr(self.owner, self.attribute, real)
-
-
-Make = Callable[[Any], Any]
 
 
 def mutant(
-    owner: Any, attribute: str, where: Callable[[Simulation], bool] = lambda simulation: True
+    owner: Any,
+    attribute: str,
+    where: Callable[[Simulation], bool] = lambda simulation: True,
+    *also: tuple[Any, str, Make],
 ) -> Callable[[Make], Make]:
     """Put what the function makes of a real one in its place, as a mutant of the function's name."""
 
     def noted(make: Make) -> Make:
-        MUTANTS[make.__name__] = Mutant(make.__name__, owner, attribute, make, where)
+        MUTANTS[make.__name__] = Mutant(make.__name__, owner, attribute, make, where, also)
         return make
 
     return noted
