@@ -116,6 +116,11 @@ class CorruptionError(HoldfastError):
 
     kind = "corruption"
 
+    def __init__(self, message: str, *, hint: str | None = None, on_disk: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.on_disk = on_disk
+        """Whether it is a file on a host's own disk that is bad, which others can take the place of."""
+
 
 class StateLostError(HoldfastError):
     """State that no checkpoint holds yet is out of reach: go back to the last checkpoint.

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 import holdfast as hf
 from holdfast.spark.explain import failure_of
+from holdfast.tasks.failing import TaskFailedError, encode_errors
 
 AGAIN = "start it again: it continues after the last checkpoint"
 
@@ -46,9 +47,9 @@ def reported(act: Callable[[Fails, Any], object]) -> Exception:
     """What Spark makes of the error of a task: its traceback between words of Spark's own."""
     tester = hf.testing.ProcessorTester(Fails(act), columns="k string", keys="k")
     try:
-        tester.process([("a",)])
-    except hf.HoldfastError as error:
-        error.__cause__ = None  # as a task raises it
+        with encode_errors():
+            tester.process([("a",)])
+    except TaskFailedError as error:
         text = "".join(traceback.format_exception(error))
     return RuntimeError(
         f"[STREAM_FAILED] Query [id = 1] terminated: Job aborted:\n\n{text}\n SQLSTATE: XXKST\n"

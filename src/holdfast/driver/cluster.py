@@ -331,8 +331,8 @@ class ClusterSite:
         """An epoch's job failed: return if a host was lost and it may do better now, else raise."""
         gone = isinstance(error, HostGoneError)
         changed = gone or self._fleet.executors() != self._executors
-        reason = error.passing if isinstance(error, JobFailedError) else None
-        reason = reason or ("an executor came or went" if changed else None)
+        passing = error.passing if isinstance(error, JobFailedError) else None
+        reason = passing.value if passing else "an executor came or went" if changed else None
         if attempt >= _ATTEMPTS or reason is None or self._over.is_set():
             raise error.cause if isinstance(error, JobFailedError) else error
         logger.warning("the epoch is run again (attempt %d failed: %s)", attempt, reason)

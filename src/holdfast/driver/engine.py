@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +18,13 @@ import pyarrow as pa
 from holdfast import runtime
 from holdfast.driver.graph import Graph, Node, NodeFeed
 from holdfast.driver.pacing import StageShape
-from holdfast.errors import HoldfastError, ProcessingError
+from holdfast.errors import (
+    CorruptionError,
+    HoldfastError,
+    ProcessingError,
+    StateLostError,
+    StorageError,
+)
 from holdfast.operators.base import Clock
 from holdfast.placement.planner import Host
 from holdfast.storage import Storage
@@ -41,9 +48,11 @@ __all__ = [
     "HostGoneError",
     "JobFailedError",
     "NodeJob",
+    "PassingFailure",
     "Platform",
     "StreamError",
     "Ticker",
+    "passing_failure_of",
 ]
 
 Batch = Any
@@ -52,14 +61,45 @@ AnyNode = Node[NodeFeed]
 AnyGraph = Graph[Any]
 
 
+class PassingFailure(Enum):
+    """Why a job failed that may do better if it is run again; its value says so in a log."""
+
+    EXECUTOR_LOST = "an executor was lost"
+    ROWS_LOST = "rows on their way were lost with a host"
+    WORKER_DIED = "a task's process died"
+    CONNECTION_LOST = "a connection broke"
+    CANCELLED = "the job was cancelled"
+    STATE_LOST = "a task did not find state on its host"
+    BAD_FILE = "a task found a bad file on its host's disk"
+    STORAGE_FAILED = "storage failed a task"
+
+
+def passing_failure_of(error: HoldfastError | None) -> PassingFailure | None:
+    """Whether a task that raised this may do better when it is repeated, elsewhere or with another copy."""
+    if isinstance(error, StateLostError):
+        return PassingFailure.STATE_LOST
+    if isinstance(error, CorruptionError) and error.on_disk:
+        return PassingFailure.BAD_FILE
+    if isinstance(error, StorageError):
+        return PassingFailure.STORAGE_FAILED
+    return None
+
+
 class JobFailedError(Exception):
     """A job of the engine's failed, because of something that it says."""
 
-    def __init__(self, cause: Exception, passing: str | None = None) -> None:
-        super().__init__(str(cause))
+    def __init__(
+        self,
+        cause: Exception,
+        passing: PassingFailure | None = None,
+        raised: HoldfastError | None = None,
+    ) -> None:
+        super().__init__(str(cause if raised is None else raised))
         self.cause = cause
         self.passing = passing
-        """Why another attempt may do better, in a few words; None if nothing speaks for that."""
+        """Why another attempt may do better; None if nothing speaks for that."""
+        self.raised = raised
+        """The error of ours that a task raised, if it was one."""
 
 
 class HostGoneError(HoldfastError):

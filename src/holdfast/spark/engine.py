@@ -17,14 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from holdfast import runtime
-from holdfast.driver.engine import EpochRun, EpochStream, JobFailedError, NodeJob, StreamError
+from holdfast.driver.engine import EpochRun, EpochStream, NodeJob, StreamError
 from holdfast.driver.options import Options
 from holdfast.driver.scratch import ScratchReader
 from holdfast.errors import ProcessingError
 from holdfast.spark.cluster.fleet import SparkFleet
 from holdfast.spark.end_files import end_files
 from holdfast.spark.explain import failure_of
-from holdfast.spark.fleeting import was_cancelled, why_fleeting
 from holdfast.spark.flow.graph import FlowGraph
 from holdfast.spark.flow.job import EpochJob
 from holdfast.spark.flow.reading import readings
@@ -32,6 +31,7 @@ from holdfast.spark.flow.scans import Scans
 from holdfast.spark.flow.slices import as_one, keep_empty
 from holdfast.spark.jvm.frames import without_rows
 from holdfast.spark.jvm.kept_plans import KeptPlans
+from holdfast.spark.jvm.losses import job_failed, was_cancelled
 from holdfast.spark.jvm.partitions import batch_partitions
 from holdfast.spark.jvm.placed import Placer, answers, task_host
 from holdfast.spark.jvm.quiet import marked_epoch, marked_start
@@ -185,7 +185,7 @@ class SparkEngine:
         except (PySparkException, Py4JError) as error:
             # Should it have been for want of memory: batches are measured again.
             self._largest_batch = None
-            raise JobFailedError(error, why_fleeting(error)) from error
+            raise job_failed(error) from error
         ran = runtime.monotonic()
         reports = self._reports.take()
         self._largest_batch = max((report.batch_bytes for report in reports), default=0)
@@ -253,7 +253,7 @@ class SparkEngine:
                     held.enter_context(self._fleet.ended_without(hosts, what))
                 return answers(numbers, do)
         except (PySparkException, Py4JError) as error:
-            raise JobFailedError(error, why_fleeting(error)) from error
+            raise job_failed(error) from error
 
     def cancel_background(self) -> None:
         """End jobs of :meth:`on_hosts`."""
@@ -273,7 +273,7 @@ class SparkEngine:
 
     def was_cancelled(self, error: BaseException) -> bool:
         """Whether Spark says so: PySpark cancels all jobs when Ctrl-C is pressed."""
-        return isinstance(error, Exception) and was_cancelled(error)
+        return was_cancelled(error)
 
     def failure_of(self, error: BaseException, pipeline: str, epoch: int) -> ProcessingError:
         """Spark's report, made short."""

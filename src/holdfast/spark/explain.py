@@ -8,9 +8,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from holdfast.driver.failures import STOP_FIRST
-from holdfast.errors import WHAT_TO_DO, ProcessingError
+from holdfast.errors import ProcessingError
 from holdfast.spark.jvm.jobs import spark_has_stopped
 from holdfast.spark.jvm.quiet import told_elsewhere
+from holdfast.tasks.failing import read_error
 
 __all__ = ["failure_of"]
 
@@ -23,11 +24,14 @@ def failure_of(error: BaseException, pipeline: str, epoch: int) -> ProcessingErr
     """What made Spark's query fail, after an epoch; -1 if there was none yet."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     when = f"after epoch {epoch}" if epoch >= 0 else "before its first epoch was done"
-    cause, hint = _cause(lines)
+    # What a task of ours raised comes as it was; of other errors Spark's words are taken apart.
+    raised = read_error(str(error))
+    cause = _cause(lines) if raised is None else raised.message
+    hint = "" if raised is None else raised.hint or ""
     # An error of the user's own is what ended it, whatever became of Spark afterwards; of others it can't
     # be told, so they are said too.
     of_spark = isinstance(error, PySparkException | Py4JError)
-    if of_spark and _place_of_own_words(lines) is None and spark_has_stopped():
+    if of_spark and raised is None and spark_has_stopped():
         cause = f"Spark was stopped below it, so there may be no last checkpoint (it met: {cause})"
         hint = STOP_FIRST
     failed = ProcessingError(
@@ -50,26 +54,15 @@ def _more() -> str:
     return "" if file is None else f"; what Spark said is in {file}"
 
 
-def _cause(lines: list[str]) -> tuple[str, str]:
-    """The line of Spark's report that names the error, and what to do about it, if that is said.
-
-    The line is the last of a Python traceback, if there is one.
-    """
-    own = _place_of_own_words(lines)
-    if own is not None:
-        return _own_words(lines[own:])
+def _cause(lines: list[str]) -> str:
+    """The line of Spark's report that names the error: the last of a Python traceback, if there is one."""
     for index, line in enumerate(lines):
         if "Traceback (most recent call last)" in line:
             ends = (rest for rest in lines[index + 1 :] if not rest.startswith((" ", "\t")))
             # Spark's own error for one in a worker only says that another follows.
             if (end := next(ends, "").strip()) and not end.endswith(_FOLLOWS):
-                return _of_the_jvm(lines[index + 1 :]) or end, ""
-    return lines[0].strip() if lines else "unknown", ""
-
-
-def _place_of_own_words(lines: list[str]) -> int | None:
-    places = (i for i, line in enumerate(lines) if line.startswith("holdfast.errors."))
-    return next(places, None)
+                return _of_the_jvm(lines[index + 1 :]) or end
+    return lines[0].strip() if lines else "unknown"
 
 
 def _of_the_jvm(lines: list[str]) -> str | None:
@@ -84,14 +77,3 @@ def _of_the_jvm(lines: list[str]) -> str | None:
     )
     causes = [line.removeprefix(_BECAUSE).strip() for line in stack if line.startswith(_BECAUSE)]
     return f"{message}, because of {causes[-1]}" if causes else message
-
-
-def _own_words(lines: list[str]) -> tuple[str, str]:
-    """An error of Holdfast's own in full, with the traceback of user code that it may quote."""
-    end = 1
-    while end < len(lines) and not lines[end].startswith((" SQLSTATE", "===", "JVM stacktrace")):
-        end += 1
-    text = "\n".join(lines[:end]).partition(": ")[2]
-    # The last one: what is quoted may have hints of its own.
-    message, there, hint = text.rpartition(WHAT_TO_DO)
-    return (message if there else hint).rstrip(), hint.partition("\n")[0].strip() if there else ""

@@ -284,4 +284,5 @@ def _corrupt(name: str, problem: str) -> CorruptionError:
     return CorruptionError(
         f"local run {name}: {problem}",
         hint="delete the file; it will be fetched again from checkpoint storage or a peer",
+        on_disk=True,
     )

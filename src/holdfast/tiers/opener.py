@@ -76,10 +76,13 @@ def open_local(run: Run, path: Path, *, verify: bool = False) -> LocalRun:
     found = LocalRun.open(path, verify=verify)
     written = run.local is not None and found.checksum == run.local.checksum
     if not written and (run.stored is None or found.decoded_from != run.stored.checksum):
-        raise CorruptionError(f"local run {path}: it is not the file of run {run.name}")
+        raise CorruptionError(
+            f"local run {path}: it is not the file of run {run.name}", on_disk=True
+        )
     if (found.totals.rows, found.totals.tombstones) != (run.rows, run.tombstones):
         raise CorruptionError(
-            f"local run {path}: it has {found.totals.rows} rows, but run {run.name} has {run.rows}"
+            f"local run {path}: it has {found.totals.rows} rows, but run {run.name} has {run.rows}",
+            on_disk=True,
         )
     return found
 

@@ -12,8 +12,8 @@ from holdfast.driver.engine import GoneHost
 from holdfast.placement.planner import Host
 from holdfast.spark.cluster.executors import check_executors, check_shared
 from holdfast.spark.cluster.host_jobs import HostJobs
-from holdfast.spark.fleeting import host_is_lost
 from holdfast.spark.jvm.hosts import LiveHosts
+from holdfast.spark.jvm.losses import host_is_lost
 from holdfast.spark.jvm.placed import Placer
 from holdfast.tasks.disk import DiskReport
 from holdfast.tasks.here import Here

@@ -19,7 +19,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from holdfast.driver.engine import NodeJob
-from holdfast.errors import InputError, ProcessingError
 from holdfast.operators.emit import EmitOperator
 from holdfast.spark.flow.graph import FlowGraph, PlannedNode, SteppedFeed
 from holdfast.spark.flow.scans import SourceRows
@@ -31,6 +30,7 @@ from holdfast.spark.jvm.prepared import rdd_of
 from holdfast.spark.jvm.probing import attempt
 from holdfast.spark.types import spark_schema
 from holdfast.tasks.emitting import emit_rows
+from holdfast.tasks.failing import encode_errors
 from holdfast.tasks.loop import read_loop
 from holdfast.tasks.outputs import OUTPUT, derived_schema, struct_name
 from holdfast.tasks.task import BRANCH, TaskSpec, work_through
@@ -160,9 +160,9 @@ class EpochJob:
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _ in batches:
                 pass
-            yield from read_loop(
-                replace(spec, host=task_host() or spec.host), task_partition(stage)
-            )
+            here = replace(spec, host=task_host() or spec.host)
+            with encode_errors():
+                yield from read_loop(here, task_partition(stage))
 
         numbers = self.session.range(0, spec.partitions, 1, spec.partitions)
         placed = self.placer.frame(numbers, self.hosts, stage)
@@ -200,12 +200,8 @@ def _task_function(spec: TaskSpec, accumulator: Accumulator[list[bytes]]) -> Arr
             for _ in batches:
                 pass
             return
-        try:
+        with encode_errors():
             report = yield from run(here, partition, batches)
-        except (ProcessingError, InputError) as error:
-            # Such an error quotes the code that it comes from. Spark sends a text, in which that
-            # code's own error would stand first, and be taken for the whole of it.
-            raise error from None
         accumulator.add([report.encoded()])
 
     return task

@@ -17,6 +17,7 @@ from holdfast.spark.jvm.jobs import JOBS
 from holdfast.spark.jvm.kept_plans import KEPT_PLANS
 from holdfast.spark.jvm.lineage import LINEAGE
 from holdfast.spark.jvm.locality import WAITING
+from holdfast.spark.jvm.losses import LOSSES
 from holdfast.spark.jvm.partitions import PARTITIONS, SOURCES_APART
 from holdfast.spark.jvm.placed import PLACING
 from holdfast.spark.jvm.prepared import PREPARED
@@ -30,7 +31,19 @@ from holdfast.spark.jvm.trees import PRUNING, TREES
 
 __all__ = ["ALWAYS", "EVERY", "ON_CLUSTERS", "OPTIONAL", "check", "slower"]
 
-ALWAYS = (TREES, LINEAGE, FRAMES, PREPARED, PARTITIONS, PLACING, COLUMNS, CONVERSION, STREAMS, JOBS)
+ALWAYS = (
+    TREES,
+    LINEAGE,
+    FRAMES,
+    PREPARED,
+    PARTITIONS,
+    PLACING,
+    COLUMNS,
+    CONVERSION,
+    STREAMS,
+    JOBS,
+    LOSSES,
+)
 """What every pipeline needs."""
 ON_CLUSTERS = (HOSTS, WAITING)
 """What a pipeline needs whose tasks run elsewhere."""

@@ -19,6 +19,7 @@ from holdfast.spark.jvm.frames import frame_like
 from holdfast.spark.jvm.gateway import array
 from holdfast.spark.jvm.prepared import rdd_of
 from holdfast.spark.jvm.probing import Capability
+from holdfast.tasks.failing import encode_errors
 
 __all__ = ["PLACING", "Placer", "answers", "task_host", "task_partition"]
 
@@ -79,7 +80,8 @@ def answers(numbers: DataFrame, answer: Callable[[int], bytes]) -> list[bytes]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                said = pa.array([answer(number)], pa.binary())
+                with encode_errors():
+                    said = pa.array([answer(number)], pa.binary())
                 yield pa.RecordBatch.from_pydict({"answer": said})
 
     return [bytes(row[0]) for row in numbers.mapInArrow(task, "answer binary").collect()]

@@ -19,9 +19,10 @@ from holdfast.driver.engine import (
     HostGoneError,
     JobFailedError,
     NodeJob,
+    passing_failure_of,
 )
 from holdfast.driver.scratch import ScratchReader
-from holdfast.errors import CorruptionError, HoldfastError, ProcessingError, StateLostError
+from holdfast.errors import HoldfastError, ProcessingError
 from holdfast.operators.emit import EmitOperator
 from holdfast.placement.planner import Host
 from holdfast.tasks.disk import DiskReport
@@ -161,16 +162,14 @@ class SimulatedEngine:
                 arriving = self._arriving(node, part.spec, batch, handed, first)
                 at = hosts if node.stateful else ()
                 handed[node.id] = self._stage(node, part.spec, arriving, at)
-        except CancelledError as error:
-            raise JobFailedError(error, "was cancelled") from error
-        except LostError as error:
-            raise JobFailedError(error, str(error)) from error
+        except (CancelledError, LostError) as error:
+            raise JobFailedError(error, error.passing) from error
         except HostGoneError:
             raise
         except (HoldfastError, OSError) as error:
-            passing = isinstance(error, (StateLostError, CorruptionError)) and self._is_cluster
+            raised = error if isinstance(error, HoldfastError) else None
             said = ProcessingError(f"{type(error).__name__}: {error}")
-            raise JobFailedError(said, type(error).__name__ if passing else None) from error
+            raise JobFailedError(said, passing_failure_of(raised), raised) from error
         messages, self._messages = self._messages, []
         told = self._platform.told(messages)
         reports = [TaskReport.decoded(message) for message in told]
@@ -332,7 +331,7 @@ class SimulatedEngine:
         try:
             return self._background.run(hosts, work, what, strict=several)
         except (CancelledError, LostError) as error:
-            raise JobFailedError(error, str(error)) from error
+            raise JobFailedError(error, error.passing) from error
 
     def cancel_background(self) -> None:
         """End what runs."""

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from holdfast import runtime
-from holdfast.driver.engine import HostGoneError
+from holdfast.driver.engine import HostGoneError, PassingFailure
 from holdfast.errors import HoldfastError
 from holdfast.tasks.here import Here
 from holdfast.testing.simulation.machines import Executor, Machines
@@ -21,13 +21,19 @@ _MOST_LOSSES = 4
 class SimulatedJobError(Exception):
     """A job failed in a way that the engine has, not the driver."""
 
+    passing: PassingFailure
+
 
 class CancelledError(SimulatedJobError):
     """Somebody had the job ended."""
 
+    passing = PassingFailure.CANCELLED
+
 
 class LostError(SimulatedJobError):
     """Executors were lost too often."""
+
+    passing = PassingFailure.EXECUTOR_LOST
 
 
 class _Task:
@@ -109,7 +115,7 @@ class Jobs:
                 if task is not None and task.over and task.lost:
                     losses += 1
                     if losses > _MOST_LOSSES:
-                        raise LostError("ExecutorLost")
+                        raise LostError("executors were lost too often")
                     tasks[number] = None
                 elif task is not None and task.over and task.error is not None:
                     failures[number] += 1
