@@ -31,6 +31,7 @@ ALLOWED = {
     "nexmark": {FRONT, VOCABULARY, "spark"},
     FRONT: ALL_BELOW,
     "sql": {VOCABULARY, "spark", "operators"},
+    "testing": ALL_BELOW,
     "testing/simulation": {
         "driver",
         "tasks",
@@ -42,7 +43,6 @@ ALLOWED = {
         "state",
         "storage",
     },
-    "testing": ALL_BELOW,
     VOCABULARY: {"spark", "driver", "operators", "sinks", "checkpoint", "state"},
     "spark": ALL_BELOW,
     "driver": ALL_BELOW,
@@ -285,7 +285,7 @@ def _is_spark_s(node: ast.Attribute) -> bool:
 
 
 # Pandas' own, for speed.
-_NOT_SPARK_S = {"_get_column_array", "_mgr", "_from_mgr"}
+_NOT_SPARK_S = {"_exit", "_get_column_array", "_mgr", "_from_mgr"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

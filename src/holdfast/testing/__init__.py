@@ -4,7 +4,7 @@ Spark is imported only by :class:`EpochSource`, and for testing PySpark's own ``
 
 >>> import holdfast as hf
 >>> sorted(hf.testing.__all__)
-['EpochSource', 'ProcessorTester', 'SinkTests', 'StorageTests']
+['EpochSource', 'ProcessorTester', 'Simulated', 'SinkTests', 'StorageTests', 'simulate']
 """
 
 from __future__ import annotations
@@ -18,11 +18,25 @@ if TYPE_CHECKING:
     from holdfast.testing.sinks import SinkTests
     from holdfast.testing.source import EpochSource
     from holdfast.testing.storage import StorageTests
+    from holdfast.testing.under_faults import Simulated, simulate
 
-__all__ = ["EpochSource", "ProcessorTester", "SinkTests", "StorageTests"]
+__all__ = [
+    "EpochSource",
+    "ProcessorTester",
+    "Simulated",
+    "SinkTests",
+    "StorageTests",
+    "simulate",
+]
 
-# These need Spark or pytest, which whoever tests a process may not have.
-_LAZY = {"EpochSource": "source", "SinkTests": "sinks", "StorageTests": "storage"}
+# These need Spark, pytest or other processes, which whoever tests a process may not.
+_LAZY = {
+    "EpochSource": "source",
+    "Simulated": "under_faults",
+    "SinkTests": "sinks",
+    "StorageTests": "storage",
+    "simulate": "under_faults",
+}
 
 
 if not TYPE_CHECKING:  # Type checkers should go on finding names that aren't there.

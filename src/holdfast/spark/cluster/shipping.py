@@ -13,7 +13,7 @@ from types import ModuleType
 
 from pyspark import cloudpickle
 
-__all__ = ["send_along"]
+__all__ = ["pickled", "send_along"]
 
 _INSTALLED = [
     Path(folder).resolve()
@@ -29,6 +29,12 @@ def send_along(process: object) -> None:
         module = sys.modules.get(cls.__module__)
         if module is not None and cls.__module__ != "__main__" and not _is_everywhere(module):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def pickled(thing: object) -> bytes:
+    """Something as workers get it."""
+    sent: bytes = cloudpickle.dumps(thing)  # type: ignore[no-untyped-call]
+    return sent
 
 
 def _is_everywhere(module: ModuleType) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -185,14 +184,14 @@ class SimulatedEngine:
         work = emit_rows if isinstance(spec.operator, EmitOperator) else work_through
         given = self._platform.with_errors(arriving)
         # As a process gets it: user code keeps what it works on in its own object.
-        operator = pickle.dumps(spec.operator)
+        copied = self._graph.program.copies(spec.operator)
 
         def task(partition: int, here: Here) -> list[pa.RecordBatch]:
             if not spec.wants(partition):
                 return []
             own = replace(
                 spec,
-                operator=pickle.loads(operator),  # noqa: S301 - our own bytes
+                operator=copied(),
                 host=here.host,
                 folder=here.path(spec.folder),
                 storage=here.reach(spec.storage),

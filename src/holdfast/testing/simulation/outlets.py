@@ -5,6 +5,7 @@ A real sink's readers are as bad as readers may be: whatever is published may be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -31,12 +32,19 @@ _LOOKS_S = 2.0
 class Outlets:
     """The sinks of a world's pipeline, whoever drives it."""
 
-    def __init__(self, world: World, outside: Outside, folder: Path, names: list[str]) -> None:
+    def __init__(
+        self,
+        world: World,
+        outside: Outside,
+        folder: Path,
+        names: list[str],
+        kinds: Sequence[str] = _KINDS,
+    ) -> None:
         self._world = world
         self._outside = outside
         self._folder = folder
         self._draw = world.random("outlets")
-        self._kinds = {name: self._draw.choice(_KINDS) for name in names}
+        self._kinds = {name: self._draw.choice(kinds) for name in names}
         self._left: dict[str, set[str]] = {name: set() for name in names}
         """Per sink what its reader has seen, and left where it was."""
         self._memories: dict[str, list[str]] = {}

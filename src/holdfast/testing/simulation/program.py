@@ -8,9 +8,11 @@ and drivers on the way, for it goes by the epochs that count and by the times th
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -212,6 +214,10 @@ class Program(ABC):
         own = handed.filter(pc.equal(handed.column(OUTPUT), number)).combine_chunks()
         whole = own.column(struct_name(number)).combine_chunks()
         return pa.Table.from_arrays(whole.flatten(), schema=stage.schema(feed.output))
+
+    def copies(self, operator: Operator) -> Callable[[], Operator]:
+        """Makes copies of an operator, as tasks get it."""
+        return partial(pickle.loads, pickle.dumps(operator))
 
     @abstractmethod
     def answer(self, epochs: Sequence[EpochInput]) -> Answer:

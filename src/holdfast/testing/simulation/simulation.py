@@ -35,6 +35,7 @@ from holdfast.testing.simulation.outcomes import Outcomes
 from holdfast.testing.simulation.outlets import Outlets
 from holdfast.testing.simulation.outside import Outside
 from holdfast.testing.simulation.platform import SimulatedPlatform
+from holdfast.testing.simulation.program import Program
 from holdfast.testing.simulation.programs import PROGRAMS
 from holdfast.testing.simulation.stacks import standing
 from holdfast.testing.simulation.store import SimulatedStore
@@ -55,6 +56,9 @@ class Simulation:
     seed: int | str
     folder: Path
     program: str | None = None
+    make: Callable[[Course], Program] | None = None
+    """Makes the program for one run, if it is none of ``PROGRAMS``."""
+    most_partitions: int = 3
     drivers: list[SimulatedDriver] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -66,7 +70,7 @@ class Simulation:
         names = [f"h{i}" for i in range(1, self.course.hosts + 1)]
         self.store = SimulatedStore(world, "ck", names if self.course.is_cluster else ())
         self.history = History(self.store, WorldError)
-        self.inputs = Inputs(PROGRAMS[self.course.program](), str(self.seed))
+        self.inputs = Inputs(self._made(), str(self.seed))
         self.outside = Outside(self.mishaps, self.history)
         self.outlets = Outlets(
             world, self.outside, self.folder / "out", sorted(self.inputs.program.sinks)
@@ -76,6 +80,10 @@ class Simulation:
         self._says_end = False
         """Whether the next run is told that input ends with what there is."""
         self._late = 0
+
+    def _made(self) -> Program:
+        """The program, for one more run of it."""
+        return self.make(self.course) if self.make else PROGRAMS[self.course.program]()
 
     def run(self) -> None:
         """Run it; ``WorldError`` or another error if anything is wrong."""
@@ -148,7 +156,7 @@ class Simulation:
         host = Path(self.folder / f"disks/driver-{draw.randint(1, 2)}")
         (host / "tmp").mkdir(parents=True, exist_ok=True)
         platform = SimulatedPlatform(
-            make=PROGRAMS[course.program],
+            make=self._made,
             sinks=self.outlets.sinks(process),
             storage=self.store.client(),
             inputs=self.inputs,
@@ -167,7 +175,7 @@ class Simulation:
             trigger_s=course.trigger_s,
             available_now=course.by_runs,
             manual=False,
-            partitions=draw.randint(1, 3),
+            partitions=draw.randint(1, self.most_partitions),
             every_epoch=course.every_epoch,
             retention=Retention(course.keep_last),
             max_ahead_bytes=course.max_ahead_bytes,
@@ -348,9 +356,7 @@ class Simulation:
         self.history.verify(self.store.client())
         self.outlets.read()
         self.outside.check()
-        Outcomes(self.history, self.inputs, PROGRAMS[self.course.program]).check(
-            self.outside, self.store.client()
-        )
+        self.check_outcomes()
         self._check_fences()
         driver = self.drivers[-1]
         has_run = driver.running is not None and driver.running.epochs_done > 0
@@ -359,6 +365,10 @@ class Simulation:
             raise WorldError(on_disk)
         if left := self.history.nobodys():
             raise WorldError(f"nobody names {left[0]} (and {len(left) - 1} more), and it is there")
+
+    def check_outcomes(self) -> None:
+        """Raise unless what was published, and the state, are what they must be."""
+        Outcomes(self.history, self.inputs, self._made).check(self.outside, self.store.client())
 
 
 @contextmanager
