@@ -152,6 +152,7 @@ def test_one_seed_runs_in_this_process_where_a_debugger_sees_it() -> None:
     assert sum(seen) >= 50
 
 
+@pytest.mark.slow
 def test_the_same_seed_does_the_same() -> None:
     assert run(Cart(), [5], event_time="at") == run(Cart(), [5], event_time="at")
 
@@ -191,6 +192,7 @@ def test_other_kinds_of_processes(process: Any, keys: Any) -> None:
     assert done.epochs > 3
 
 
+@pytest.mark.slow
 def test_pysparks_stateful_processor() -> None:
     streaming = pytest.importorskip("pyspark.sql.streaming")
     row = pytest.importorskip("pyspark.sql").Row

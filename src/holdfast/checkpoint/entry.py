@@ -57,6 +57,9 @@ class StagedOutput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A name has parts separated by ``/`` of letters, digits and ``._=+-``, none of which begins with
     one of ``.+-``: a reader of an entry refuses any other.
+
+    >>> StagedOutput(epoch=7, partition=0, name="7/part-0-6f2a", rows=120).rows
+    120
     """
 
     epoch: int

@@ -10,6 +10,7 @@ checkpoint storage), and test it with :class:`holdfast.testing.SinkTests`.
 hf.sinks.parquet('out')
 """
 
+from holdfast.checkpoint.entry import StagedOutput
 from holdfast.sinks._console import console
 from holdfast.sinks._foreach_batch import foreach_batch
 from holdfast.sinks._memory import memory, memory_table
@@ -22,6 +23,7 @@ __all__ = [
     "Sink",
     "SinkContext",
     "StageWriter",
+    "StagedOutput",
     "Stager",
     "WriteAheadSink",
     "console",
