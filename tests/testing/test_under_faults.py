@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -153,6 +154,20 @@ def test_one_seed_runs_in_this_process_where_a_debugger_sees_it() -> None:
 
 
 @pytest.mark.slow
+def test_code_that_never_ends_is_ended_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(Told):
+        def say(self, rows: Sequence[Any]) -> object:
+            while os.getpid() != here:
+                time.sleep(0.01)
+            return len(rows)
+
+    here = os.getpid()
+    monkeypatch.setattr("holdfast.testing.under_faults._MOST_S", 15.0)
+    with pytest.raises(AssertionError, match="it goes on after 15 s"):
+        run(Endless(), [0])
+
+
+@pytest.mark.slow
 def test_the_same_seed_does_the_same() -> None:
     assert run(Cart(), [5], event_time="at") == run(Cart(), [5], event_time="at")
 
@@ -226,6 +241,7 @@ ROWS = [("ann", "kelp", 1.0, BEGIN)] * 4
         ({"event_time": "sku"}, "no timestamp column 'sku'"),
         ({"rows": [("ann",)]}, "a row has 1 values"),
         ({"seeds": []}, "are none"),
+        ({"rows": lambda _: [("ann", "kelp", time.time(), BEGIN)]}, "makes others each time"),
         ({"watermark_delay": "soon"}, "watermark_delay"),
     ],
 )

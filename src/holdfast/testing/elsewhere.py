@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import traceback
@@ -81,19 +82,24 @@ class Helper:
             ],
             env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
             pass_fds=[descriptor],
+            # With what it has forked it can be ended as one.
+            start_new_session=True,
         )
+        self.closed = False
         theirs.close()
         self._pipe.send(list(sys.path))
         self._pipe.send_bytes(about)
 
     def ask(self, work: Callable[..., Any], *arguments: Any, within_s: float) -> Any:
         """What ``work(about, *arguments)`` comes to there; ``ElsewhereError`` if it raises."""
-        self._pipe.send((work, arguments))
-        if not self._pipe.poll(within_s):
-            raise ElsewhereError(f"it goes on after {within_s:.0f} s", "")
         try:
+            self._pipe.send((work, arguments))
+            if not self._pipe.poll(within_s):
+                self.close()
+                raise ElsewhereError(f"it goes on after {within_s:.0f} s", "")
             good, answer = self._pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
+            self.close()
             raise ElsewhereError("its process died", "") from None
         if not good:
             raise ElsewhereError(*answer)
@@ -101,9 +107,11 @@ class Helper:
 
     def close(self) -> None:
         """End it, whatever it does."""
-        self._pipe.close()
-        self._process.kill()
-        self._process.wait()
+        if not self.closed:
+            self.closed = True
+            self._pipe.close()
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
 
 def serve(descriptor: int) -> None:

@@ -92,7 +92,8 @@ def simulate(
     ``event_time``, ``output``, ``time_mode`` and ``pandas`` are as for :class:`ProcessorTester`; a
     ``BatchProcess`` and a ``Process`` (which has no ``keys``) are taken, too. ``watermark_delay`` is
     the ``delay`` of ``with_watermark``. ``seeds`` is how many, or which; they run in as many
-    ``processes`` as there are cores, and a single one in this process, where a debugger sees it.
+    ``processes`` as there are cores, and a single one in this process, where a debugger sees it
+    (and no pipeline may run meanwhile).
 
     >>> import holdfast as hf
     >>> class Total(hf.KeyedProcess):
@@ -147,7 +148,11 @@ def simulate(
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not chosen:
         raise InputError(f"seeds={seeds!r} are none", hint="give how many, or a list of them")
-    rows_for(trial, str(chosen[0]))
+    if not rows_for(trial, str(chosen[0])).equals(rows_for(trial, str(chosen[0]))):
+        raise InputError(
+            "rows makes others each time it is called",
+            hint="take all chance from the random.Random that it is given",
+        )
     return _run_all(trial, chosen, processes or os.cpu_count() or 1)
 
 
@@ -253,7 +258,8 @@ class _Lane:
         return _UNKNOWN
 
     def _ask(self, hash_seed: int, work: Callable[..., Any], *arguments: Any) -> Any:
-        if hash_seed not in self._helpers:
+        helper = self._helpers.get(hash_seed)
+        if helper is None or helper.closed:
             self._helpers[hash_seed] = Helper(hash_seed, self._about)
         return self._helpers[hash_seed].ask(work, *arguments, within_s=_MOST_S)
 
