@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.driver.engine import PassingFailure
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = Path(__file__).with_name("losing_program.py")
 

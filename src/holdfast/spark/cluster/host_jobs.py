@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -11,6 +10,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from holdfast.driver.engine import HostGoneError
+from holdfast.spark.cluster.host_watch import HostWatch
 from holdfast.spark.jvm.hosts import LiveHosts
 from holdfast.spark.jvm.placed import Placer, answers, task_host
 from holdfast.spark.session import in_background
@@ -19,8 +19,6 @@ from holdfast.tasks.here import Here
 
 __all__ = ["HostJobs"]
 
-_POLL_S = 0.1
-
 
 class HostJobs:
     """The jobs of one pipeline on the hosts that are alive."""
@@ -28,7 +26,7 @@ class HostJobs:
     def __init__(self, spark: SparkSession, hosts: LiveHosts, placer: Placer) -> None:
         self._spark = spark
         self._context = spark.sparkContext
-        self._hosts = hosts
+        self._watch = HostWatch(hosts)
         self._placer = placer
         self._tag = f"holdfast-hosts-{uuid.uuid4().hex}"
 
@@ -57,21 +55,19 @@ class HostJobs:
         While others of them live, Spark would keep the lost one's task waiting for it, as long as
         ``spark.locality.wait.node`` says. A task alone is given to another host, which does no harm.
         """
-        tag, over = f"{self._tag}-{uuid.uuid4().hex}", threading.Event()
+        tag = f"{self._tag}-{uuid.uuid4().hex}"
         named = {host for host in hosts if host is not None}
         gone: set[str] = set()
 
-        def watch() -> None:
-            while not over.wait(_POLL_S):
-                gone.update(named - {host.name for host in self._hosts.hosts()})
-                if gone:  # Again and again: the job may not have begun yet.
-                    self._context.cancelJobsWithTag(tag)
+        def end_without(alive: frozenset[str]) -> None:
+            gone.update(named - alive)
+            if gone:  # Each time: the job may not have begun yet.
+                self._context.cancelJobsWithTag(tag)
 
         self._context.addJobTag(tag)
-        if len(named) > 1:
-            threading.Thread(target=watch, name="holdfast-hosts", daemon=True).start()
         try:
-            yield
+            with self._watch.told(end_without) if len(named) > 1 else contextlib.nullcontext():
+                yield
         except Exception as error:
             if gone:
                 raise HostGoneError(
@@ -80,5 +76,4 @@ class HostJobs:
                 ) from error
             raise
         finally:
-            over.set()
             self._context.removeJobTag(tag)
