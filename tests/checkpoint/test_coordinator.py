@@ -69,15 +69,15 @@ class Driver:
         self.ledger = Ledger(newest.version() if newest else Version(-1))
         self.ledger.restore_pending(state.pending)
         self.coordinator = Coordinator(
-            self.log,
-            self.storage,
-            self.ledger,
-            NothingToStore(),
-            {"sink": self.sink},
-            (),
-            {},
-            Retention(self.keep_last),
-            lambda: 1,
+            log=self.log,
+            storage=self.storage,
+            ledger=self.ledger,
+            storer=NothingToStore(),
+            sinks={"sink": self.sink},
+            schemas=(),
+            program={},
+            retention=Retention(self.keep_last),
+            now_ms=lambda: 1,
         )
         self.coordinator.publish(restored=True)
         self.coordinator.record_acknowledged()

@@ -66,11 +66,11 @@ def targets() -> dict[str, Target]:
 def coordinator(targets: dict[str, Target]) -> Coordinator:
     storage = MemoryStorage("failing-sinks")
     return Coordinator(
-        open_log(storage),
-        storage,
-        Ledger(Version(-1)),
-        NothingToStore(),
-        targets,
+        log=open_log(storage),
+        storage=storage,
+        ledger=Ledger(Version(-1)),
+        storer=NothingToStore(),
+        sinks=targets,
         schemas=(),
         program={},
         retention=Retention(),

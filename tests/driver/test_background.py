@@ -54,7 +54,15 @@ def test_a_piece_that_fails_fails_alone(
     storage, ledger = MemoryStorage(f"pieces-{type(error).__name__}"), Ledger(Version(-1))
     files = LocalFiles(tmp_path, "p", storage.url)
     files.open(0, None)
-    jobs = BackgroundJobs(ENGINE, ledger, storage, SCHEMAS, 0, LocalSite(files), 1)
+    jobs = BackgroundJobs(
+        engine=ENGINE,
+        ledger=ledger,
+        storage=storage,
+        schemas=SCHEMAS,
+        claim=0,
+        site=LocalSite(files),
+        partitions=1,
+    )
     changes = [write(files, table, 0) for table in SCHEMAS]
     ledger.record_epoch(EpochRecord(0, 3, 0), changes, {}, {}, 0)
 
@@ -85,7 +93,15 @@ def test_what_a_merge_is_writing_stays_when_an_epoch_ends_meanwhile(tmp_path: Pa
     files = LocalFiles(tmp_path, "p", storage.url)
     files.open(0, None)
     site = LocalSite(files)
-    jobs = BackgroundJobs(ENGINE, ledger, storage, SCHEMAS, 0, site, 1)
+    jobs = BackgroundJobs(
+        engine=ENGINE,
+        ledger=ledger,
+        storage=storage,
+        schemas=SCHEMAS,
+        claim=0,
+        site=site,
+        partitions=1,
+    )
     for epoch in range(8):
         with ledger.epoch():
             change = write(files, "op.first", epoch)

@@ -36,7 +36,15 @@ def checkpointed(storage: Storage, epochs: int = 1) -> list[Checkpoint]:
     ledger = Ledger(Version(-1))
     log = open_log(storage)
     coordinator = Coordinator(
-        log, storage, ledger, StoresNothing(), {}, (), {}, Retention(), lambda: 1
+        log=log,
+        storage=storage,
+        ledger=ledger,
+        storer=StoresNothing(),
+        sinks={},
+        schemas=(),
+        program={},
+        retention=Retention(),
+        now_ms=lambda: 1,
     )
     entries = []
     for epoch in range(epochs):

@@ -113,7 +113,15 @@ def test_what_a_checkpoint_is_writing_stays(files: LocalFiles) -> None:
             return StoreResult((Change(TABLE, FULL_RANGE, ("0-0-a",), merged),))
 
     coordinator = Coordinator(
-        open_log(storage), storage, ledger, Storer(), {}, (), {}, Retention(), now_ms=lambda: 1
+        log=open_log(storage),
+        storage=storage,
+        ledger=ledger,
+        storer=Storer(),
+        sinks={},
+        schemas=(),
+        program={},
+        retention=Retention(),
+        now_ms=lambda: 1,
     )
     with ledger.epoch():
         record(ledger, written(files, "0-0-a", 0, 0))

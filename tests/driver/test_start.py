@@ -34,7 +34,15 @@ def test_a_pin_that_cannot_be_read_keeps_nobody_from_starting(
         valid: Any = SimpleNamespace(storage=storage, state=read_log(storage))
         log, ledger, storer = open_log(storage), Ledger(Version(-1)), cast(Storer, None)
         coordinator = Coordinator(
-            log, storage, ledger, storer, {}, (), {}, Retention(), now_ms=lambda: 1
+            log=log,
+            storage=storage,
+            ledger=ledger,
+            storer=storer,
+            sinks={},
+            schemas=(),
+            program={},
+            retention=Retention(),
+            now_ms=lambda: 1,
         )
         _take_over(valid, coordinator, {})
 
@@ -65,7 +73,15 @@ def test_what_a_start_publishes_is_recorded_at_once() -> None:
     sinks: Any = {"sink-0": Sink()}
     log, ledger, storer = open_log(storage), Ledger(Version(0)), cast(Storer, None)
     coordinator = Coordinator(
-        log, storage, ledger, storer, sinks, (), {}, Retention(), now_ms=lambda: 1
+        log=log,
+        storage=storage,
+        ledger=ledger,
+        storer=storer,
+        sinks=sinks,
+        schemas=(),
+        program={},
+        retention=Retention(),
+        now_ms=lambda: 1,
     )
     _take_over(valid, coordinator, sinks)
     assert taken == [(owed["sink-0"], True)]

@@ -98,7 +98,7 @@ class CheckpointEvent:
     """Why it failed; None when it is complete."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Coordinator:
     """One pipeline's checkpoints. Only one runs at a time."""
 

@@ -110,7 +110,7 @@ def _ranges(size_bytes: int, partitions: int, one_host: bool) -> list[HashRange]
     return [part for whole in ranges for part in whole.split(each)]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class BackgroundJobs:
     """Stores and merges runs of one pipeline."""
 
@@ -176,14 +176,14 @@ class BackgroundJobs:
         self, pieces: Sequence[Piece], what: str, clock: TableClock | None
     ) -> list[PieceResult]:
         work = MergeWork(
-            tuple(pieces),
-            self.schemas,
-            self.storage,
-            self.site.folder,
-            self.claim,
-            self.engine.host,
-            clock,
-            self.behind_ms,
+            pieces=tuple(pieces),
+            schemas=self.schemas,
+            storage=self.storage,
+            folder=self.site.folder,
+            claim=self.claim,
+            host=self.engine.host,
+            clock=clock,
+            behind_ms=self.behind_ms,
         )
         size = sum(s.size_bytes for piece in pieces for s in piece.segments)
         if size <= _SMALL_BYTES and self.site.one_host:

@@ -40,7 +40,7 @@ _ATTEMPTS = 4
 _NONCES = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Validated:
     """Everything that could be found out without changing anything."""
 
@@ -173,7 +173,17 @@ def _validate(
             check_stored(entry, state, storage)
         else:
             prepared = prepare_runs(entry, state, storage, files)
-    return Validated(graph, storage, state, entry, epoch, position, files, prepared, damaged_ok)
+    return Validated(
+        graph=graph,
+        storage=storage,
+        state=state,
+        entry=entry,
+        epoch=epoch,
+        position=position,
+        files=files,
+        prepared=prepared,
+        damaged_ok=damaged_ok,
+    )
 
 
 def _checked_epoch(state: LogState) -> int:

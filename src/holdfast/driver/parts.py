@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["QueryParts"]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class QueryParts:
     """What a query is put together from; :mod:`holdfast.driver.start` does that."""
 

@@ -38,7 +38,7 @@ OnEpoch = Callable[[int, float], None]
 """Is told how many events are done, and how many seconds the last epoch took."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """What a run came to."""
 
@@ -126,7 +126,15 @@ def run_query(
     published = spark.read.schema(rows.rows.df.schema).parquet(str(work / "out"))
     result = hf.fold(published, query.changes)
     equal = _same(number, result, expected(spark, number, events, config)) if check else None
-    return RunResult(query, events, epochs, seconds, published.count(), result, equal)
+    return RunResult(
+        query=query,
+        events=events,
+        epochs=epochs,
+        seconds=seconds,
+        published=published.count(),
+        result=result,
+        equal=equal,
+    )
 
 
 def watermark_delay_s(config: Config) -> float:

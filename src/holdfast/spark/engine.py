@@ -170,14 +170,14 @@ class SparkEngine:
         try:
             self._reports.take()
             job = EpochJob(
-                self._graph,
-                self._scans.rows(batch, ticks=self.ticks is not None),
-                self._kept_plans,
-                parts,
-                batch.sparkSession,
-                Placer(batch.sparkSession.sparkContext),
-                hosts,
-                self._reports.accumulator,
+                graph=self._graph,
+                sources=self._scans.rows(batch, ticks=self.ticks is not None),
+                kept_plans=self._kept_plans,
+                parts=parts,
+                session=batch.sparkSession,
+                placer=Placer(batch.sparkSession.sparkContext),
+                hosts=hosts,
+                accumulator=self._reports.accumulator,
                 first=first,
             ).build()
             planned = runtime.monotonic()

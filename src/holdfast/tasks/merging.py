@@ -44,7 +44,7 @@ class PieceResult(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MergeWork:
     """Pieces, and what is needed to merge them."""
 

@@ -55,7 +55,7 @@ BRANCH = "_holdfast_branch"
 TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
     """Everything the tasks of one epoch need; pickled once per epoch."""
 
@@ -98,7 +98,7 @@ class TaskSpec:
         return self.wanted is None or partition in self.wanted
 
 
-class TaskReport(msgspec.Struct, frozen=True):
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a task attempt did: the only thing it tells the driver."""
 
     epoch: int
@@ -227,27 +227,27 @@ class _Task:
                 self.opener.delete(name)
         failpoint("task.before_report")
         return TaskReport(
-            epoch,
-            self.partition,
-            self.attempt,
-            changes,
-            staged,
-            ingest.rows,
-            totals.keys,
-            totals.new_keys,
-            ingest.spilled_bytes,
-            self.opener.fetched_bytes,
-            self.seconds,
-            ingest.greatest_ms,
-            next_due,
-            totals.late_rows,
-            totals.metrics,
-            spec.job,
-            spec.host,
-            self.opener.local_bytes,
-            tuple(self.opener.fetched),
-            operator.id,
-            ingest.batch_bytes,
+            epoch=epoch,
+            partition=self.partition,
+            attempt=self.attempt,
+            changes=changes,
+            staged=staged,
+            rows=ingest.rows,
+            keys=totals.keys,
+            new_keys=totals.new_keys,
+            spilled_bytes=ingest.spilled_bytes,
+            fetched_bytes=self.opener.fetched_bytes,
+            seconds=self.seconds,
+            greatest_ms=ingest.greatest_ms,
+            next_due=next_due,
+            late_rows=totals.late_rows,
+            metrics=totals.metrics,
+            job=spec.job,
+            host=spec.host,
+            local_bytes=self.opener.local_bytes,
+            fetched=tuple(self.opener.fetched),
+            operator=operator.id,
+            batch_bytes=ingest.batch_bytes,
         )
 
     def _received(self, rows: pa.Table) -> Iterator[Received]:

@@ -124,7 +124,15 @@ def test_a_store_job_ends_when_a_host_goes_that_an_epoch_was_the_first_to_miss(
     version = Version(-1).apply(changes, 0)
     fleet = Fleet(context, alive)
     engine, site = Engine(context, fleet), Site(fleet)
-    jobs = BackgroundJobs(engine, Ledger(version), cast(Any, None), {}, 0, site, 2)
+    jobs = BackgroundJobs(
+        engine=engine,
+        ledger=Ledger(version),
+        storage=cast(Any, None),
+        schemas={},
+        claim=0,
+        site=site,
+        partitions=2,
+    )
     result = jobs.store(version, None)
     assert result.error is not None
     assert "h2 is gone" in str(result.error)

@@ -185,15 +185,15 @@ def _record(
     keys = sum(c.output.rows for c in changes if c.output is not None and c.table == keyed)
     ledger.record_epoch(record, changes, {}, position, keys)
     coordinator = Coordinator(
-        log,
-        storage,
-        ledger,
-        _StoredAtOnce(),
-        {},
-        tuple(schema.record() for schema in program.operator.tables),
-        {program.operator.id: str(Description.of(program.operator))},
-        Retention(1, None),
-        _now_ms,
+        log=log,
+        storage=storage,
+        ledger=ledger,
+        storer=_StoredAtOnce(),
+        sinks={},
+        schemas=tuple(schema.record() for schema in program.operator.tables),
+        program={program.operator.id: str(Description.of(program.operator))},
+        retention=Retention(1, None),
+        now_ms=_now_ms,
     )
     entry = coordinator.checkpoint()
     if entry is None:

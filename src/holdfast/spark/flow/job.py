@@ -43,7 +43,7 @@ NOTHING = StructType([StructField("nothing", IntegerType())])
 _PARTITION = "_holdfast_partition"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class EpochJob:
     """Builds the job of an attempt at an epoch."""
 
