@@ -91,9 +91,19 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(path: Path, *, for_types: bool = True) -> Iterator[str]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports_of(path: Path, *, for_types: bool = True) -> tuple[str, ...]:
     """Every module that a file imports, anywhere in it; ``for_types``: for type checking as well."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return tuple(_imports_of(path, for_types))
+
+
+def _imports_of(path: Path, for_types: bool) -> Iterator[str]:
+    tree = tree_of(path)
     left_out: set[ast.AST] = set()
     if not for_types:
         left_out = {part for node in ast.walk(tree) if _checks_types(node) for part in _then(node)}
@@ -149,12 +159,15 @@ def may_import(module: str, wanted: str) -> bool:
     return wanted.removeprefix("holdfast.") in allowed(room)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_dependencies_point_one_way(path: Path) -> None:
+def test_dependencies_point_one_way() -> None:
     """For type checking as well."""
-    wanted = {name for name in imports_of(path) if name.split(".")[0] == "holdfast"}
-    wrong = sorted(name for name in wanted if not may_import(name_of(path), name))
-    assert not wrong, f"{relative(path)} may not import {', '.join(wrong)}"
+    wrong = [
+        f"{relative(path)} may not import {name}"
+        for path in MODULES
+        for name in sorted(set(imports_of(path)))
+        if name.split(".")[0] == "holdfast" and not may_import(name_of(path), name)
+    ]
+    assert not wrong
 
 
 def rooms_in(page: str) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -202,30 +215,30 @@ def test_rooms_import_only_those_below_them() -> None:
         assert below <= set(names[place + 1 :]), room
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_only_the_spark_room_speaks_to_spark(path: Path) -> None:
-    named = relative(path) in NAMES_SPARKS_CLASSES
-    imported = {name.split(".")[0] for name in imports_of(path, for_types=not named)}
-    if not relative(path).startswith(SPEAKS_SPARK):
-        assert not imported & {"pyspark", "py4j"}
+def packages_of(path: Path, *, for_types: bool = True) -> set[str]:
+    return {name.split(".")[0] for name in imports_of(path, for_types=for_types)}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in MODULES if relative(path).split("/")[0] in ASKS_THE_RUNTIME],
-    ids=relative,
-)
-def test_the_runtime_is_asked_for_time_threads_and_chance(path: Path) -> None:
+def test_only_the_spark_room_speaks_to_spark() -> None:
+    others = [path for path in MODULES if not relative(path).startswith(SPEAKS_SPARK)]
+    named = NAMES_SPARKS_CLASSES
+    imported = {
+        relative(path): packages_of(path, for_types=relative(path) not in named) for path in others
+    }
+    assert not [name for name, found in imported.items() if found & {"pyspark", "py4j"}]
+
+
+def test_the_runtime_is_asked_for_time_threads_and_chance() -> None:
     """Or else the simulator would not decide of them."""
-    imported = {name.split(".")[0] for name in imports_of(path)}
-    assert not imported & OF_THE_RUNTIME
+    decided = [path for path in MODULES if relative(path).split("/")[0] in ASKS_THE_RUNTIME]
+    assert decided
+    assert not [relative(path) for path in decided if packages_of(path) & OF_THE_RUNTIME]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_only_the_simulator_has_greenlets(path: Path) -> None:
+def test_only_the_simulator_has_greenlets() -> None:
     """They are an extra that nobody in production has."""
-    imported = {name.split(".")[0] for name in imports_of(path)}
-    assert relative(path).startswith("testing/simulation/") or "greenlet" not in imported
+    have = {relative(path) for path in MODULES if "greenlet" in packages_of(path)}
+    assert all(name.startswith("testing/simulation/") for name in have), have
 
 
 # The one room that knows what is inside Spark; its modules know nothing else of the room around it.
@@ -238,9 +251,8 @@ _PRIVATE = re.compile(
 )
 
 
-def internals_in(source: str) -> list[str]:
+def internals_in(tree: ast.Module) -> list[str]:
     """Where a module touches what is Spark's own: underscored names, and modules that aren't for others."""
-    tree = ast.parse(source)
     found: list[tuple[int, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _is_spark_s(node):
@@ -263,7 +275,7 @@ def _own_names() -> frozenset[str]:
     """The underscored names that Holdfast gives to things of its own."""
     made = set()
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 made.add(node.name)
             elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -288,15 +300,19 @@ def _is_spark_s(node: ast.Attribute) -> bool:
 _NOT_SPARK_S = {"_exit", "_get_column_array", "_mgr", "_from_mgr"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_only_one_room_knows_what_is_inside_spark(path: Path) -> None:
-    if relative(path).startswith(JVM):
-        wanted = {name for name in imports_of(path) if name.startswith("holdfast.spark.")}
-        assert not {name for name in wanted if not name.startswith(_JVM_MAY)}
-        return
-    source = path.read_text(encoding="utf-8")
-    found = [place for place in internals_in(source) if place.split()[-1] not in _NOT_SPARK_S]
-    assert not found, f"{relative(path)}: this belongs into src/holdfast/spark/jvm"
+def test_only_one_room_knows_what_is_inside_spark() -> None:
+    inside = [path for path in MODULES if relative(path).startswith(JVM)]
+    wanted = {name for path in inside for name in imports_of(path)}
+    of_spark = {name for name in wanted if name.startswith("holdfast.spark.")}
+    assert not {name for name in of_spark if not name.startswith(_JVM_MAY)}
+    found = [
+        f"{relative(path)}:{place}"
+        for path in MODULES
+        if path not in inside
+        for place in internals_in(tree_of(path))
+        if place.split()[-1] not in _NOT_SPARK_S
+    ]
+    assert not found, "this belongs into src/holdfast/spark/jvm"
 
 
 @pytest.mark.parametrize(
@@ -313,10 +329,9 @@ def test_only_one_room_knows_what_is_inside_spark(path: Path) -> None:
     ],
 )
 def test_what_is_inside_spark_is_known_when_seen(code: str) -> None:
-    assert internals_in(code)
-    assert not internals_in(
-        "from pyspark.sql import DataFrame\nself._own = other._own = 1\nself._own"
-    )
+    assert internals_in(ast.parse(code))
+    own = "from pyspark.sql import DataFrame\nself._own = other._own = 1\nself._own"
+    assert not internals_in(ast.parse(own))
 
 
 def test_the_rules_of_import_catch_what_they_should(tmp_path: Path) -> None:
@@ -399,7 +414,7 @@ def test_no_file_names_addresses_that_only_hold_here(pattern: re.Pattern[str], w
 def test_errors_are_never_swallowed() -> None:
     swallowing = []
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if not isinstance(node, ast.ExceptHandler):
                 continue
             broad = node.type is None or (
