@@ -24,16 +24,17 @@ _APART = (
     "tests/cli",
     "tests/nexmark",
     "tests/sql",
+    "tests/driver",
+    "tests/placement",
     "tests/spark/test_kill.py",
+    "tests/spark/test_process_kill.py",
     "tests/spark/flow/test_flow_kill.py",
 )
 # Of these hardly anything is left without the slow ones: some others beside them.
 _APART_FAST = (
     *_APART,
     "tests/bench",
-    "tests/driver",
     "tests/operators",
-    "tests/placement",
     "tests/sinks",
     "tests/test_docs.py",
     "tests/test_repository.py",
