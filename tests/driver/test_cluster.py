@@ -114,3 +114,47 @@ def test_a_host_that_went_before_the_first_epoch_is_not_asked_to_decode_runs() -
     site.decode_some(Version(0))
     assert asked == [["h1"]]
     assert not site.decode_some(Version(0))
+
+
+def test_what_an_epoch_wrote_to_a_host_that_has_come_back_since_does_not_count() -> None:
+    """Its tasks that had ended are not run again: their runs went with the disk, and nobody would know."""
+    site = Site("h1")
+    within = partition_range(0, 1)
+
+    def looked(hosts: Sequence[str], task: object, what: str) -> list[DiskReport]:
+        return [DiskReport(host) for host in hosts]
+
+    def written(epoch: int) -> tuple[Change, ...]:
+        local = LocalForm(1, "00", hosts=("h1",))
+        return (
+            Change(
+                "op.t",
+                within,
+                (),
+                Run(f"0-{epoch}-0", "op.t", within, epoch, epoch, 1, local=local),
+            ),
+        )
+
+    site.fleet.run = looked  # type: ignore[method-assign]
+    version = Version(-1)
+    assert site.place(version, 1).hosts == ["h1"]
+    site.fleet.executors = lambda: frozenset({"h1:2"})  # type: ignore[method-assign]
+    assert not site.follow(version), "the plan is what it was"
+    with pytest.raises(HostGoneError, match="h1 has come back"):
+        site.accept(written(0), {})
+    assert site.place(version, 1).hosts == ["h1"]
+    site.accept(written(1), {})
+    assert site.lost(Version(-1).apply(written(1), 1)) is None
+
+
+def test_a_host_that_comes_back_is_asked_for_what_an_epoch_has_just_written_there() -> None:
+    """Between its reports and the version that names them."""
+    site, version, within = Site("h1"), Version(-1), partition_range(0, 1)
+    local = LocalForm(1, "00", hosts=("h1",))
+    change = Change("op.t", within, (), Run("0-0-0", "op.t", within, 0, 0, 1, local=local))
+    assert site.place(version, 1).hosts == ["h1"]
+    site.accept((change,), {})
+    site.fleet.run = lambda hosts, task, what: [DiskReport(host) for host in hosts]  # type: ignore[method-assign]
+    site.fleet.executors = lambda: frozenset({"h1:2"})  # type: ignore[method-assign]
+    site.follow(version)
+    assert site.lost(version.apply((change,), 0)) is not None

@@ -89,6 +89,10 @@ class ClusterSite:
         self._seen: frozenset[str] = frozenset()
         """The executors when disks were last looked at: a host on which others have been started since
         may have another disk."""
+        self._looked_at: set[str] = set()
+        """Hosts whose disks have been looked at since an epoch last asked where it runs."""
+        self._new: dict[str, Run] = {}
+        """Runs of epochs that aren't in a version yet."""
         self._executors: frozenset[str] = frozenset()
         self._plan: PartitionPlan | None = None
         self._retired: list[tuple[tuple[str, str], ...]] = []
@@ -165,7 +169,9 @@ class ClusterSite:
         """The plan of the epoch before, unless something has changed."""
         with self._lock:
             self._asked += 1
-            return self._placement(version, partitions)
+            placement = self._placement(version, partitions)
+            self._looked_at.clear()
+            return placement
 
     @property
     def outdated(self) -> bool:
@@ -215,6 +221,20 @@ class ClusterSite:
                 return assignment.host
         return None
 
+    def accept(self, changes: Sequence[Change], fetched: Mapping[str, Sequence[str]]) -> None:
+        """What an epoch has written; ``HostGoneError`` if a host may have another disk since it began.
+
+        The job of an epoch may outlive all executors of a host: tasks that had ended are not run again
+        when others come, and what they wrote went with the disk.
+        """
+        with self._lock:
+            runs = [change.output for change in changes if change.output is not None]
+            wrote = {host for run in runs if run.local is not None for host in run.local.hosts}
+            if doubtful := sorted(wrote & self._looked_at):
+                raise HostGoneError(f"{doubtful[0]} has come back since the epoch began there")
+            self.learn(changes, fetched)
+            self._new.update((run.name, run) for run in runs)
+
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
         """New runs are where they were written; hosts have fetched runs."""
         with self._lock:
@@ -228,6 +248,7 @@ class ClusterSite:
         """Tell the tasks of the next epochs which files may go."""
         with self._lock:
             self._known = dict(ledger.version.runs())
+            self._new.clear()
             gone = [(name, "") for name in self._holdings.forget(ledger.live_runs())]
             if self.limit_bytes is not None:
                 for host in self._present:
@@ -447,7 +468,7 @@ class ClusterSite:
     # ---- inside
 
     def _planned(self, version: Version, partitions: int) -> PartitionPlan:
-        self._known = dict(version.runs())
+        self._known = {**self._new, **version.runs()}
         self._wait_for_return(version)
         while not (hosts := self._fleet.hosts(executors := self._fleet.executors())):
             self.wait_for_hosts()
@@ -533,6 +554,7 @@ class ClusterSite:
             logger.info("host %s has %d of %d runs", result.host, len(result.runs), len(runs))
             self._holdings.looked(result.host, runs, frozenset(result.runs))
             self._present |= {result.host}
+            self._looked_at.add(result.host)
             self._copying.add(result.host)
         return found
 

@@ -77,7 +77,7 @@ class EpochLoop:
         with self.ledger.epoch() as (version, mergeable):
             computed = self.computer.compute(self.given(batch, record, version, mergeable))
             failpoint("epoch.before_record")
-            site.learn(computed.changes, fetched(computed.every))
+            site.accept(computed.changes, fetched(computed.every))
             self._record(record, computed, position)
         self._learn(computed)
         site.retire(self.ledger)

@@ -60,6 +60,9 @@ class Site(Protocol):
     def learn(self, changes: Iterable[Change], fetched: Mapping[str, Sequence[str]]) -> None:
         """New runs are where they were written; hosts have fetched runs."""
 
+    def accept(self, changes: Sequence[Change], fetched: Mapping[str, Sequence[str]]) -> None:
+        """The same of an epoch; ``HostGoneError`` if what it wrote may be gone already."""
+
     def retire(self, ledger: Ledger) -> None:
         """Local files of runs that nobody can open any more may go."""
 
@@ -97,6 +100,10 @@ class LocalSite:
         """Their files go when they do, also if the version never names them."""
         del fetched
         self._files.known(change.output.name for change in changes if change.output is not None)
+
+    def accept(self, changes: Sequence[Change], fetched: Mapping[str, Sequence[str]]) -> None:
+        """They are on this disk."""
+        self.learn(changes, fetched)
 
     def retire(self, ledger: Ledger) -> None:
         """Delete them now: the driver sees the folder."""

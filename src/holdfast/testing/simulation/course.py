@@ -37,8 +37,6 @@ class Course:
     """Whether some starts go back to older entries."""
     damages: bool
     """Whether objects in storage get wrong bits, which somebody restores after a while."""
-    stays: bool
-    """Whether the last driver runs for so long that hosts are tidied up."""
 
     @classmethod
     def drawn(cls, draw: Random, program: str | None = None) -> Course:
@@ -60,7 +58,6 @@ class Course:
             input=draw.choices(kinds, (6, 2, 1, 1))[0],
             goes_back=goes_back,
             damages=draw.random() < 0.15,
-            stays=draw.random() < 0.05,
         )
 
     @property
