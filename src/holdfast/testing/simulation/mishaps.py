@@ -38,8 +38,9 @@ class Mishaps:
         """Each kind is absent, rare or common."""
         rates = {kind: draw.choice((0.0, 0.0, 0.02, 0.1)) for kind in MISHAPS}
         # These end a pipeline, or an attempt at an epoch, every time.
-        for kind in ("user_code", "report_missing", "point_kill", "point_fail"):
+        for kind in ("report_missing", "point_kill", "point_fail"):
             rates[kind] /= 10
+        rates["user_code"] /= 3
         return cls(draw, rates)
 
     def __str__(self) -> str:
