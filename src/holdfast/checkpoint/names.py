@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.state.hashing import FULL_RANGE
-from holdfast.storage.base import is_safe_part
+from holdfast.storage.base import is_safe_name, is_safe_part
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.entry import Checkpoint, Collect, StagedOutput
@@ -41,7 +41,7 @@ def is_object(name: str, folders: tuple[str, ...] = OBJECT_FOLDERS) -> bool:
     >>> is_object("runs/3-a.parquet"), is_object("log/00000000000000000007.json"), is_object("runs/../a")
     (True, False, False)
     """
-    return name.startswith(folders) and all(map(is_safe_part, name.split("/")))
+    return name.startswith(folders) and is_safe_name(name)
 
 
 def unsafe_names(entry: Checkpoint) -> Iterator[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast
 
 import msgspec
@@ -177,16 +178,7 @@ class TableSchema:
         In a timed table the first column is the time as :func:`time_to_order` gives it, and the
         keys' hash is the second.
         """
-        fields = [pa.field(HASH, pa.uint64(), nullable=False)]
-        if self.timed:
-            fields.append(pa.field(KEY_HASH, pa.uint64(), nullable=False))
-        fields += [c.field for c in self.columns]
-        metadata = {}
-        if self.prefix:
-            metadata[_PREFIX] = str(self.prefix)
-        if self.timed:
-            metadata[_TIMED] = self.timed
-        return pa.schema(fields, metadata=metadata or None)
+        return _arrow_of(self)
 
     @property
     def arrow_with_tombstones(self) -> pa.Schema:
@@ -222,6 +214,21 @@ class TableSchema:
                 f"the schema of table {record.table!r} in a log entry can't be read: {error}",
                 hint="start from an older entry with from_entry=…",
             ) from error
+
+
+@lru_cache(1 << 10)
+def _arrow_of(schema: TableSchema) -> pa.Schema:
+    """Every task asks many times, and it takes longer to make than to look up."""
+    fields = [pa.field(HASH, pa.uint64(), nullable=False)]
+    if schema.timed:
+        fields.append(pa.field(KEY_HASH, pa.uint64(), nullable=False))
+    fields += [c.field for c in schema.columns]
+    metadata = {}
+    if schema.prefix:
+        metadata[_PREFIX] = str(schema.prefix)
+    if schema.timed:
+        metadata[_TIMED] = schema.timed
+    return pa.schema(fields, metadata=metadata or None)
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:

@@ -134,8 +134,9 @@ class StoredRun:
         self._form = form
         self._read = read
         try:
-            self._metadata = pq.read_metadata(pa.BufferReader(tail))
-            self.schema: pa.Schema = self._opened(0, b"").schema_arrow.remove_metadata()
+            footer = pq.ParquetFile(pa.BufferReader(tail), pre_buffer=False)
+            self._metadata = footer.metadata
+            self.schema: pa.Schema = footer.schema_arrow.remove_metadata()
         except (pa.ArrowException, OSError) as error:
             raise _corrupt(name, f"its footer can't be read: {error}") from error
         if self.schema.types[:1] != [pa.uint64()] or any(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -26,12 +27,14 @@ __all__ = [
     "check_name",
     "check_prefix",
     "check_range",
+    "is_safe_name",
     "is_safe_part",
 ]
 
 Buffer = bytes | bytearray | memoryview
 
 _SAFE_PART = re.compile(r"[A-Za-z0-9_=][A-Za-z0-9_.=+-]{0,199}")
+_KNOWN_NAMES = 1 << 12
 
 
 class NotFoundError(KeyError):
@@ -52,7 +55,7 @@ def check_name(name: str) -> str:
     >>> check_name("log/00000000000000000007.json")
     'log/00000000000000000007.json'
     """
-    if not all(map(is_safe_part, name.split("/"))):
+    if not is_safe_name(name):
         raise InputError(
             f"{name!r} is not a valid object name",
             hint="use letters, digits and ._=+- in parts separated by /",
@@ -67,6 +70,16 @@ def is_safe_part(part: str) -> bool:
     (True, False, False)
     """
     return _SAFE_PART.fullmatch(part) is not None
+
+
+@lru_cache(_KNOWN_NAMES)
+def is_safe_name(name: str) -> bool:
+    """Whether an object can have this name: entries name the same ones again and again.
+
+    >>> is_safe_name("runs/7-3f9a.parquet"), is_safe_name("runs/../log")
+    (True, False)
+    """
+    return all(map(is_safe_part, name.split("/")))
 
 
 def check_prefix(prefix: str) -> str:

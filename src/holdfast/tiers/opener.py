@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -202,15 +203,21 @@ class RunOpener:
         an earlier claim, whose folder nobody asks for again, and the disk has no room from a file
         while it is mapped.
         """
-        wanted = {local_path(self.folder, name) for name in names}
-        self._forget(_open, wanted, Path.exists)
-        self._forget(_copies, {copy_path(self.folder, name) for name in names}, Path.exists)
+        self._forget(_open, local_path, names, os.path.exists)
+        self._forget(_copies, copy_path, names, os.path.exists)
         # These have no file: they go with the folder.
-        self._forget(_on_demand, wanted, lambda path: path.parent.exists())
+        self._forget(_on_demand, local_path, names, lambda path: path.parent.exists())
 
     def _forget(
-        self, known: dict[Path, Any], wanted: set[Path], is_there: Callable[[Path], bool]
+        self,
+        known: dict[Path, Any],
+        path_of: Callable[[Path, str], Path],
+        names: Collection[str],
+        is_there: Callable[[Path], bool],
     ) -> None:
+        if not known:
+            return
+        wanted = {path_of(self.folder, name) for name in names}
         for path in list(known):
             if (path.parent == self.folder and path not in wanted) or not is_there(path):
                 known.pop(path, None)

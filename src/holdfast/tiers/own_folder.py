@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+from itertools import pairwise
 from pathlib import Path
 
 __all__ = ["check_own", "make_own"]
@@ -34,9 +35,9 @@ def check_own(folder: Path) -> None:
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             mode = stat.S_IMODE(found.st_mode)
             raise _refused(folder, f"other users can write to it (mode {mode:o})")
-    for above in folder.parents:
-        found = _status(above)
-        if found is not None and _is_shared(above.parent) and found.st_uid not in (os.geteuid(), 0):
+    known = [(above, _status(above)) for above in folder.parents]
+    for (above, found), (_, around) in pairwise([*known, *known[-1:]]):
+        if found is not None and _is_open(around) and found.st_uid not in (os.geteuid(), 0):
             raise _refused(above, f"it belongs to another user (uid {found.st_uid})")
 
 
@@ -51,7 +52,7 @@ def make_own(folder: Path) -> None:
         path.mkdir(_MODE, exist_ok=True)
     check_own(folder)
     for path in (folder, folder.parent):
-        if path == folder or _is_shared(path.parent):
+        if path == folder or _is_open(_status(path.parent)):
             _tighten(path)
 
 
@@ -63,15 +64,14 @@ def _tighten(path: Path) -> None:
             path.chmod(_MODE)
 
 
-def _is_shared(folder: Path) -> bool:
+def _is_open(folder: os.stat_result | None) -> bool:
     """Whether anybody can make folders there, as in ``/tmp``."""
-    found = _status(folder)
-    return found is not None and bool(found.st_mode & stat.S_IWOTH)
+    return folder is not None and bool(folder.st_mode & stat.S_IWOTH)
 
 
 def _status(path: Path) -> os.stat_result | None:
     try:
-        return path.lstat()
+        return os.lstat(path)
     except FileNotFoundError:
         return None
 
