@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.testing.simulation.many import Failure, run_seed
+from holdfast.testing.simulation.seeds import Failure, run_seed
 from holdfast.testing.simulation.simulation import Simulation
 from tests.testing.simulation import invented, mended
 from tests.testing.simulation.mutants import MUTANTS, Mutant

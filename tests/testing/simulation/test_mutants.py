@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.simulation.many import run_seed
+from holdfast.testing.simulation.seeds import run_seed
 from tests.testing.simulation.mutants import MUTANTS
 from tests.testing.simulation.searching import found
 

@@ -4,97 +4,22 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import multiprocessing
 import os
-import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 from holdfast.testing.simulation.kinds import told_of
 from holdfast.testing.simulation.programs import PROGRAMS
-from holdfast.testing.simulation.simulation import Simulation
+from holdfast.testing.simulation.seeds import run_seeds, show_seed
 
-__all__ = ["Failure", "main", "run_seed", "run_seeds"]
+__all__ = ["main", "readable"]
 
-_MOST_S = 60.0
 _TRACE_LINES = 60
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A seed that shows a fault."""
-
-    seed: int
-    program: str | None
-    error: str
-    trace: tuple[str, ...]
-
-    @property
-    def replay(self) -> str:
-        """The line that runs it again."""
-        program = f" --program {self.program}" if self.program else ""
-        return f"./run simulate --seed {self.seed}{program}"
-
-
-def run_seed(
-    seed: int, program: str | None = None, struck: Counter[str] | None = None
-) -> Failure | None:
-    """Run one seed; what is wrong, if anything. ``struck`` counts what went wrong in its world."""
-    memory = Path("/dev/shm")  # noqa: S108 - disks of simulated hosts are in memory, if there is any
-    within = str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="holdfast-simulation-", dir=within) as folder:
-        simulation = Simulation(seed, Path(folder) / "world", program)
-        previous = signal.signal(signal.SIGALRM, _too_long)
-        signal.setitimer(signal.ITIMER_REAL, _MOST_S)
-        try:
-            simulation.run()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the seed has found it
-            said = f"{type(error).__name__}: {error}"
-            return Failure(seed, program, said, tuple(simulation.world.trace()))
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, previous)
-            if struck is not None:
-                struck.update(simulation.struck())
-    return None
-
-
-def _too_long(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise TimeoutError(f"the seed has taken more than {_MOST_S:.0f} s, which is too much for any")
-
-
-def _run(job: tuple[int, str | None]) -> tuple[Failure | None, Counter[str]]:
-    struck: Counter[str] = Counter()
-    return run_seed(*job, struck), struck
-
-
-def run_seeds(
-    seeds: Iterable[int],
-    program: str | None = None,
-    processes: int = 1,
-    struck: Counter[str] | None = None,
-) -> Iterator[Failure | None]:
-    """Run seeds, some at once; what each has shown, as they end. ``struck``: see :func:`run_seed`."""
-    jobs = ((seed, program) for seed in seeds)
-    found: Iterator[tuple[Failure | None, Counter[str]]]
-    with ExitStack() as held:
-        if processes == 1:
-            found = map(_run, jobs)
-        else:
-            pool = held.enter_context(multiprocessing.get_context("spawn").Pool(processes))
-            found = pool.imap_unordered(_run, jobs, chunksize=4)
-        for failure, of_seed in found:
-            if struck is not None:
-                struck.update(of_seed)
-            yield failure
+_SAY_EVERY_S = 30.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -110,41 +35,113 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.seed is not None:
         return _one(given.seed, given.program)
-    began = time.monotonic()
-    until = None if given.minutes is None else began + 60 * given.minutes
-    seeds: Iterable[int] = range(given.first, given.first + given.seeds)
-    if until is not None:
-        seeds = itertools.takewhile(
-            lambda _: time.monotonic() < until, itertools.count(given.first)
-        )
-    done, failures = 0, 0
+    count = None if given.minutes is not None else given.seeds
+    progress = _Progress(count, None if given.minutes is None else 60 * given.minutes)
+    numbers = (
+        itertools.count(given.first)
+        if count is None
+        else iter(range(given.first, given.first + count))
+    )
     struck: Counter[str] = Counter()
-    for failure in run_seeds(seeds, given.program, given.processes, struck):
-        done += 1
-        if failure is not None:
-            failures += 1
-            _say(f"\r{failure.replay}   # {failure.error.splitlines()[0][:200]}\n")
-        if sys.stdout.isatty() or done % 100 == 0:
-            spent = time.monotonic() - began
-            _say(f"\r{done} seeds, {failures} failed, {spent:.0f} s, {done / spent:.1f} a second")
-            _say("" if sys.stdout.isatty() else "\n")
-    _say(f"\n{done} seeds in {time.monotonic() - began:.0f} s: {failures} have shown a fault\n")
-    if given.faults and done:
-        _say("".join(f"{line}\n" for line in told_of(struck, done)))
-    return 1 if failures else 0
+    try:
+        wanted = progress.until_over(numbers)
+        for failure in run_seeds(wanted, given.program, given.processes, struck):
+            if failure is not None:
+                progress.failed(f"{failure.replay}   # {failure.error.splitlines()[0][:200]}")
+            progress.done_one()
+    except KeyboardInterrupt:
+        pass
+    code = progress.end()
+    if given.faults and progress.done:
+        _say("".join(f"{line}\n" for line in told_of(struck, progress.done)))
+    return code
+
+
+class _Progress:
+    """How far it is, for people."""
+
+    def __init__(self, count: int | None, lasts_s: float | None) -> None:
+        self._count, self._lasts_s = count, lasts_s
+        self._began = self._said = time.monotonic()
+        self.done = self._failures = 0
+        self._on_screen = sys.stdout.isatty()
+
+    def until_over(self, seeds: Iterator[int]) -> Iterator[int]:
+        """The seeds, as long as there is time."""
+        lasts_s = self._lasts_s
+        return itertools.takewhile(lambda _: lasts_s is None or self._spent_s < lasts_s, seeds)
+
+    @property
+    def _spent_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def failed(self, line: str) -> None:
+        """Something is wrong with a seed."""
+        self._failures += 1
+        self._say(f"{line}\n")
+
+    def done_one(self) -> None:
+        """A seed has ended."""
+        self.done += 1
+        if time.monotonic() >= self._said + (1.0 if self._on_screen else _SAY_EVERY_S):
+            self._said = time.monotonic()
+            self._say(self._words() + ("" if self._on_screen else "\n"))
+
+    def end(self) -> int:
+        """Say what has come of it; 1 if anything was found."""
+        found = f"{self._failures} have shown a fault" if self._failures else "nothing is wrong"
+        self._say(f"{self.done} seeds in {self._spent_s:.0f} s: {found}\n")
+        return 1 if self._failures else 0
+
+    def _words(self) -> str:
+        spent_s = self._spent_s
+        rate = self.done / spent_s
+        left_s = self._lasts_s - spent_s if self._lasts_s is not None else 0.0
+        if self._count is not None:
+            left_s = (self._count - self.done) / rate
+        left = f"{left_s / 60:.0f} min" if left_s > 90 else f"{max(0.0, left_s):.0f} s"
+        return f"{self.done} seeds, {self._failures} failed, {rate:.1f} a second, {left} left"
+
+    def _say(self, text: str) -> None:
+        _say(f"\r\033[K{text}" if self._on_screen else text)
 
 
 def _one(seed: int, program: str | None) -> int:
-    failure = run_seed(seed, program)
-    if failure is None:
-        _say(f"seed {seed}: nothing is wrong\n")
-        return 0
+    shown = show_seed(seed, program)
+    lines = readable(shown.trace)
     file = Path(tempfile.gettempdir()) / f"holdfast-simulation-{seed}.txt"
-    file.write_text("\n".join(failure.trace) + "\n")
-    for line in failure.trace[-_TRACE_LINES:]:
+    file.write_text(
+        "\n".join([*lines, shown.failure.error if shown.failure else "nothing is wrong", ""])
+    )
+    if len(lines) > _TRACE_LINES:
+        _say(f"… {len(lines) - _TRACE_LINES} lines before these are in {file}\n")
+    for line in lines[-_TRACE_LINES:]:
         _say(f"{line}\n")
-    _say(f"{failure.error}\nthe whole trace is in {file}\n")
+    if shown.failure is None:
+        _say(f"seed {seed}: nothing is wrong; all that happened is in {file}\n")
+        return 0
+    _say(f"\n{shown.failure.error}\nall that happened before is in {file}\n")
     return 1
+
+
+def readable(trace: Sequence[str]) -> list[str]:
+    """A trace for people: seconds from the beginning, and what is told again and again once.
+
+    >>> readable(["1000.000000 a/main: up", "1001.500000 b/main: on", "1002.500000 b/main: on"])
+    ['     0.000000  a/main  up', '     1.500000  b/main  on', '     2.500000  b/main  … once more']
+    """
+    split = [line.split(" ", 2) for line in trace]
+    began = float(split[0][0]) if split else 0.0
+    width = min(28, max((len(who) - 1 for _, who, _ in split), default=0))
+    lines: list[str] = []
+    for (_, who, text), told in itertools.groupby(split, key=lambda one: (0, *one[1:])):
+        times = [float(one[0]) - began for one in told]
+        name = who.removesuffix(":")
+        lines.append(f"{times[0]:13.6f}  {name:<{width}}  {text}")
+        if len(times) > 1:
+            again = "once more" if len(times) == 2 else f"{len(times) - 1} times more"
+            lines.append(f"{times[-1]:13.6f}  {name:<{width}}  … {again}")
+    return lines
 
 
 def _say(text: str) -> None:
