@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from holdfast.testing.simulation.aggregating import AggregateProgram
+from holdfast.testing.simulation.drawing import DrawProgram
 from holdfast.testing.simulation.graphs import ChainProgram, ReadersProgram, SidesProgram
 from holdfast.testing.simulation.joining import JoinProgram
 from holdfast.testing.simulation.processing import ProcessProgram
@@ -31,6 +32,7 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
         TopProgram,
         LoopProgram,
         SteeredProgram,
+        DrawProgram,
     )
 }
 """Each call makes a program for one run."""
