@@ -113,7 +113,7 @@ def stops_without_recording_acknowledgements(real: Any) -> Any:
 # ---- epochs
 
 
-@mutant(compute, "complete", lambda s: s.mishaps.rates["stage_again"] > 0)
+@mutant(compute, "complete", lambda s: s.mishaps.rates["stage_again"] > 0, program="draw")
 def accepts_a_second_report_of_what_others_read(real: Any) -> Any:
     """A stage that others read may report twice: the first counts, whatever its readers have seen."""
 

@@ -31,7 +31,7 @@ from tests.testing.simulation.mutants import mutant
 # ---- what is collected
 
 
-@mutant(Coordinator, "_unnamed", lambda s: s.course.is_cluster and s.course.program == "steered")
+@mutant(Coordinator, "_unnamed", lambda s: s.course.is_cluster, program="steered")
 def collects_what_tasks_have_just_stored(real: Any) -> Any:
     """Runs that the epoch in hand has stored go if nobody has reported them when objects are listed."""
 

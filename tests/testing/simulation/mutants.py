@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from holdfast.testing.simulation.many import Failure, run_seed
 from holdfast.testing.simulation.simulation import Simulation
 
 __all__ = ["MUTANTS", "Mutant", "mutant"]
@@ -32,6 +33,8 @@ class Mutant:
     make: Make
     where: Callable[[Simulation], bool] = lambda simulation: True
     """Whether a seed's course is one in which it could show, as far as that is known beforehand."""
+    program: str | None = None
+    """The program that it takes, if it is one."""
     also: tuple[tuple[Any, str, Make], ...] = ()
     """What else was wrong then, without which nothing came of it."""
 
@@ -39,6 +42,11 @@ class Mutant:
     def says(self) -> str:
         """What it breaks."""
         return (self.make.__doc__ or "").strip()
+
+    def found_by(self, seed: int) -> Failure | None:
+        """What a seed shows of it, if anything."""
+        with self.put_in():
+            return run_seed(seed, self.program)
 
     @contextmanager
     def put_in(self) -> Iterator[None]:
@@ -55,11 +63,12 @@ def mutant(
     attribute: str,
     where: Callable[[Simulation], bool] = lambda simulation: True,
     *also: tuple[Any, str, Make],
+    program: str | None = None,
 ) -> Callable[[Make], Make]:
     """Put what the function makes of a real one in its place, as a mutant of the function's name."""
 
     def noted(make: Make) -> Make:
-        MUTANTS[make.__name__] = Mutant(make.__name__, owner, attribute, make, where, also)
+        MUTANTS[make.__name__] = Mutant(make.__name__, owner, attribute, make, where, program, also)
         return make
 
     return noted

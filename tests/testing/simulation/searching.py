@@ -55,8 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left = {name: MUTANTS[name] for name in given.names or MUTANTS}
     _note(dict.fromkeys(left))
     for seed in range(given.first, given.first + given.search):
-        course = Simulation(seed, Path("nowhere"))
-        for group in _groups(one for one in left.values() if one.where(course)):
+        for group in _groups(left.values(), seed):
             for one, failure in _finding(group, seed):
                 seen = Found(seed, _in_a_line(failure))
                 _note({one.name: seen})
@@ -68,25 +67,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _groups(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
-    """Those of one group can be put in together: each breaks something else."""
+def _groups(mutants: Iterable[Mutant], seed: int) -> list[list[Mutant]]:
+    """Those that a seed may find: in a group can be put in together, for each breaks something else."""
+    courses: dict[str | None, Simulation] = {}
     groups: list[list[Mutant]] = []
     for one in mutants:
-        at = (one.owner, one.attribute)
-        fitting = (g for g in groups if all((o.owner, o.attribute) != at for o in g))
-        group = next(fitting, None)
-        if group is None:
-            groups.append([one])
-        else:
-            group.append(one)
+        if one.program not in courses:
+            courses[one.program] = Simulation(seed, Path("nowhere"), one.program)
+        if one.where(courses[one.program]):
+            group = next((g for g in groups if all(_fit(one, other) for other in g)), None)
+            if group is None:
+                groups.append([one])
+            else:
+                group.append(one)
     return groups
+
+
+def _fit(one: Mutant, other: Mutant) -> bool:
+    same = (one.owner, one.attribute) == (other.owner, other.attribute)
+    return one.program == other.program and not same
 
 
 def _finding(group: Sequence[Mutant], seed: int) -> Iterator[tuple[Mutant, Failure]]:
     """Those of a group that a seed finds. Most seeds find none: so all are tried at once at first."""
     if _failing(group, seed) is None:
         return
-    if (failure := run_seed(seed)) is not None:
+    if (failure := run_seed(seed, group[0].program)) is not None:
         _say(f"without any mutant: {failure.replay}   # {_in_a_line(failure)}")
         return
     yield from _found_among(group, seed)
@@ -103,11 +109,11 @@ def _found_among(group: Sequence[Mutant], seed: int) -> Iterator[tuple[Mutant, F
         yield from _found_among(group[half:], seed)
 
 
-def _failing(mutants: Iterable[Mutant], seed: int) -> Failure | None:
+def _failing(mutants: Sequence[Mutant], seed: int) -> Failure | None:
     with ExitStack() as put_in:
         for one in mutants:
             put_in.enter_context(one.put_in())
-        failure = run_seed(seed)
+        failure = run_seed(seed, mutants[0].program)
     # One that takes too long would take that long again.
     return None if failure is None or failure.error.startswith("TimeoutError") else failure
 

@@ -19,12 +19,14 @@ def test_every_mutant_was_found_by_some_seed() -> None:
 
 @pytest.mark.parametrize("name", sorted(found()))
 def test_a_mutant_is_found(name: str) -> None:
-    with MUTANTS[name].put_in():
-        failure = run_seed(found()[name].seed)
+    failure = MUTANTS[name].found_by(found()[name].seed)
     assert failure is not None, f"{MUTANTS[name].says} Nobody notices; {_RENEW}"
 
 
-@pytest.mark.parametrize("seed", sorted({said.seed for said in found().values()}))
-def test_without_it_nothing_is_found(seed: int) -> None:
-    failure = run_seed(seed)
+@pytest.mark.parametrize(
+    ("seed", "program"),
+    sorted({(said.seed, MUTANTS[name].program) for name, said in found().items()}, key=str),
+)
+def test_without_it_nothing_is_found(seed: int, program: str | None) -> None:
+    failure = run_seed(seed, program)
     assert failure is None, failure.error

@@ -220,6 +220,6 @@ class Happenings:
             if machine is None:
                 return "kill"
             return lambda: self._of.machines.kill_executor(machine, again_s=5.0)
-        if name.startswith(("task.", "store.")) and mishaps.strikes("point_fail"):
+        if name.startswith(("task.", "store.", "sink.parquet.")) and mishaps.strikes("point_fail"):
             return self._draw.choice(("fail", "full"))
         return None
