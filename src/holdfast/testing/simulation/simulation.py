@@ -308,7 +308,8 @@ class Simulation:
     def _stop_last(self) -> None:
         """Have the last driver stop, if it doesn't end by itself."""
         self._run(60.0, lambda: len(self.alive) <= 1)
-        driver = self.drivers[-1] if not self.alive else self.alive[0]
+        # One that was started later may have failed before it had anything to stop.
+        driver = (self.alive or [d for d in self.drivers if d.running is not None][-1:])[0]
         if len(self.alive) > 1:
             others = standing([d.process for d in self.alive[:-1]])
             raise WorldError(f"another driver has taken over, and the ones before go on:\n{others}")
