@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from holdfast.testing.simulation.many import Failure, run_seed
+from holdfast.testing.simulation.seeds import Failure, run_seed
 from holdfast.testing.simulation.simulation import Simulation
 
 __all__ = ["MUTANTS", "Mutant", "mutant"]
