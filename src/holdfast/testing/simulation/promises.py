@@ -25,7 +25,9 @@ class Asked:
         self._running = running
         self._recoveries = len(running.recoveries)
         snapshot = running.ledger.snapshot()
-        self._epoch = -1 if snapshot is None else snapshot.epochs[-1].epoch
+        # Idle epochs after the last that ran are in no entry unless something follows.
+        ran = running.progress[-1].epoch if running.progress else -1
+        self._epoch = -1 if snapshot is None else min(ran, snapshot.epochs[-1].epoch)
 
     def in_vain(self, answer: int | None) -> str | None:
         """What an answer promises that isn't so, if anything: it holds what was processed by then."""
