@@ -27,7 +27,11 @@ def wait_while_ahead(running: RunningPipeline) -> None:
         if running.waiting is None:
             logger.warning("pipeline %s waits: %s", running.name, why)
         running.waiting = why
-        running.requests.ask_again(_RETRY_S if running.coordinator.last_error else _LOOK_S)
+        running.requests.ask_again(_LOOK_S)
+        # Whoever fails at once would be asked without a pause: being told so ends no wait.
+        running.requests.wait(
+            lambda: running.ending or not running.coordinator.last_error, _RETRY_S
+        )
     running.waiting = None
 
 
