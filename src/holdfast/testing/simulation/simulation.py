@@ -201,7 +201,7 @@ class Simulation:
         """Things happen until the time is over."""
         end = self.world.now + self.course.lasts_s
         while self.world.now < end:
-            self._pass(self.draw.expovariate(1 / 4.0))
+            self._pass(self.draw.expovariate(1 / 2.5))
             self.happenings.happen()
 
     def _pass(self, seconds: float) -> None:
