@@ -24,6 +24,7 @@ _NOT_YET = {
     "reads_positions_without_a_checksum",
     "recovers_from_anothers_claim",
     "recovers_on_the_timeline_that_was_left",
+    "stops_as_if_committed",
     "stores_layers_in_part",
     "sweeps_output_that_is_owed",
     "takes_exists_for_another_drivers_entry",
