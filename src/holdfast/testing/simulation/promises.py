@@ -27,7 +27,9 @@ class Asked:
         snapshot = running.ledger.snapshot()
         # Idle epochs after the last that ran are in no entry unless something follows.
         ran = running.progress[-1].epoch if running.progress else -1
-        self._epoch = -1 if snapshot is None else min(ran, snapshot.epochs[-1].epoch)
+        # What was processed and is lost will be processed again, under numbers that nobody knows yet.
+        lasts = running.lost is None
+        self._epoch = min(ran, snapshot.epochs[-1].epoch) if snapshot and lasts else -1
 
     def in_vain(self, answer: int | None) -> str | None:
         """What an answer promises that isn't so, if anything: it holds what was processed by then."""
