@@ -2,74 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from holdfast.checkpoint.entry import Checkpoint, entry_name
-from holdfast.errors import CorruptionError, ProcessingError
-from holdfast.testing.simulation.driver import SimulatedDriver
-from holdfast.testing.simulation.simulation import Simulation
-
-
-@dataclass
-class Scenario(Simulation):
-    """A pipeline to which only what is scripted happens."""
-
-    script: Callable[[Scenario], None] = lambda scenario: None
-    changed: tuple[tuple[str, Any], ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._hosts = ["h1", "h2", "h3"]
-        quiet: dict[str, Any] = {
-            "is_cluster": False, "pieces": 12, "lasts_s": 100.0, "every_epoch": False, "interval_s": 1.0,
-            "keep_last": 5, "max_ahead_bytes": 1 << 31, "trigger_s": 0.5, "retires": False, "input": "goes on",
-        }  # fmt: skip
-        self.course = replace(self.course, **{**quiet, **dict(self.changed)})
-        self.store.faults.off()
-        self.mishaps.off()
-
-    def _go_wrong(self) -> None:
-        self.script(self)
-
-    def checkpoints(self, number: int, *, claim: int | None = None) -> list[Checkpoint]:
-        """Wait until so many are there that count, of this claim or of any; those."""
-
-        def found() -> list[Checkpoint]:
-            counts = self.history.retained
-            return [entry for entry in counts if claim in (None, entry.claim)]
-
-        self._run(200.0, lambda: len(found()) >= number)
-        assert len(found()) >= number
-        return found()
-
-    def killed(self) -> None:
-        """All drivers die."""
-        for driver in self.alive:
-            driver.process.kill()
-
-    def failed(self, driver: SimulatedDriver) -> BaseException:
-        """Wait until a driver fails, and say why."""
-        self._run(200.0, lambda: not driver.alive)
-        assert driver.failure is not None
-        return driver.failure
-
-    def claim_of(self, driver: SimulatedDriver) -> int:
-        """The claim of a driver that runs."""
-        self.world.run(lambda: driver.running is not None, within_s=100.0)
-        assert driver.running is not None
-        return driver.running.coordinator.log.claim_number
-
-
-def play(folder: Path, script: Callable[[Scenario], None], seed: int = 1, **changed: Any) -> None:
-    """What it comes to in the end is checked too, as for any seed."""
-    Scenario(
-        seed, folder / "world", "aggregate", script=script, changed=tuple(changed.items())
-    ).run()
+from holdfast.checkpoint.entry import entry_name
+from holdfast.driver import background, pacing
+from holdfast.errors import CorruptionError, ProcessingError, StorageError
+from tests.testing.simulation.scenarios import Scenario, play
 
 
 @pytest.mark.parametrize("what", ["entry", "blob"])
@@ -108,19 +50,23 @@ def test_an_entry_that_was_asked_for_is_gone_back_to_if_state_is_lost_before_the
         # No checkpoint of its own comes while epochs do.
         world.course = replace(world.course, interval_s=None)
         driver = world.start(from_entry=older.number)
-        first = world.claim_of(driver)
+        claim = world.claim_of(driver)
         running = driver.running
         assert running is not None
         world.world.run(lambda: running.epochs_done >= 1, within_s=100.0)
         for machine in list(world.machines.all.values()):
             world.machines.kill_host(machine)
         world.world.later(5.0, lambda: world.machines.add("h1"))
-        world.world.run(lambda: running.coordinator.log.claim_number > first, within_s=100.0)
+        world.world.run(lambda: running.coordinator.log.claim_number > claim, within_s=100.0)
         done = running.epochs_done
         world.world.run(lambda: running.epochs_done > done, within_s=100.0)
         driver.checkpoint()
         again = world.checkpoints(1, claim=running.coordinator.log.claim_number)[0]
         assert world.history.chain(again)[-len(again.epochs) - 1].epoch == older.epoch
+        first = again.epochs[0]
+        (before,), (after,) = (world.inputs.read_by(e.offsets) for e in (older.epochs[-1], first))
+        # Whatever other entries had read since then was read again.
+        assert first.rows == sum(p.num_rows for p in world.inputs.pieces(0, before, after))
         played.append(driver)
 
     play(tmp_path, script, is_cluster=True)
@@ -166,4 +112,110 @@ def test_a_drained_host_has_no_partitions_and_loses_nothing_when_it_goes(tmp_pat
         played.append(driver)
 
     play(tmp_path, script, is_cluster=True)
+    assert played
+
+
+def test_an_epoch_that_waits_for_its_entry_ends_when_state_is_lost(tmp_path: Path) -> None:
+    played = []
+
+    def script(world: Scenario) -> None:
+        driver = world.running(2)
+        world.world.points.strike("checkpoint.start", world.lose_hosts)
+        running = driver.running
+        assert running is not None
+        world.world.run(lambda: running.recoveries, within_s=100.0)
+        done = running.epochs_done
+        world.world.run(lambda: running.epochs_done > done, within_s=100.0)
+        assert running.epochs_done > done
+        played.append(driver)
+
+    play(tmp_path, script, is_cluster=True, every_epoch=True)
+    assert played
+
+
+def test_a_handover_that_meets_a_loss_lets_epochs_end(tmp_path: Path) -> None:
+    played = []
+
+    def script(world: Scenario) -> None:
+        driver = world.running(3)
+        running = driver.running
+        assert running is not None
+        (used, *_) = sorted(
+            str(at.host)
+            for at in running.hosts._plan.assignments  # type: ignore[union-attr]
+        )
+        # Only the handover asks for a checkpoint, and by then nobody has what is to be stored.
+        world.world.points.strike("checkpoint.start", world.lose_hosts)
+        driver.drain(used, 5.0)
+        world.world.run(lambda: running.recoveries, within_s=100.0)
+        assert running.recoveries
+        done = running.epochs_done
+        world.world.run(lambda: running.epochs_done > done, within_s=100.0)
+        assert running.epochs_done > done
+        played.append(driver)
+
+    play(tmp_path, script, is_cluster=True, interval_s=None, pieces=40)
+    assert played
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_layer_that_is_stored_in_part_is_stored_to_the_end(failing: int, tmp_path: Path) -> None:
+    played = []
+
+    def script(world: Scenario) -> None:
+        with (
+            patch.object(pacing, "_TINY_ROWS", 1),
+            patch.object(pacing, "_ROWS_PER_TASK", 1),
+            patch.object(background, "_SMALL_BYTES", 0),
+        ):
+            driver = world.running(3)
+            # One piece is stored by each task: that of a partition.
+            world.world.points.strike("store.piece", "fail", at=failing)
+            driver.checkpoint()
+            running = driver.running
+            assert running is not None
+            world.world.run(lambda: running.coordinator.last_error, within_s=50.0)
+            assert running.coordinator.last_error is not None
+        assert any(run.is_durable for run in running.ledger.version.runs().values())
+        driver.checkpoint()
+        world.checkpoints(1)
+        played.append(driver)
+
+    play(tmp_path, script, interval_s=None, pieces=40)
+    assert played
+
+
+def test_an_epoch_that_readers_took_away_before_it_was_noted_is_not_published_again(
+    tmp_path: Path,
+) -> None:
+    played = []
+
+    def script(world: Scenario) -> None:
+        world.checkpoints(1)
+        world.world.points.strike("sink.parquet.after_rename", "kill")
+        world._run(100.0, lambda: not world.alive)
+        assert not world.alive
+        # Each time half of what is there is taken.
+        for _ in range(30):
+            world.outlets.read()
+        assert not [*(world.folder / "out" / "sink-0").glob("epoch-*")]
+        played.append(world.start())
+        world.checkpoints(3)
+
+    play(tmp_path, script, sink="parquet")
+    assert played
+
+
+def test_stop_says_that_the_last_checkpoint_failed(tmp_path: Path) -> None:
+    played = []
+
+    def script(world: Scenario) -> None:
+        driver = world.running(3)
+        world.store.faults.plan("outage")
+        driver.stop()
+        world._run(300.0, lambda: not driver.alive)
+        assert isinstance(driver.failure, StorageError)
+        played.append(driver)
+
+    play(tmp_path, script, interval_s=None)
     assert played
