@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from holdfast.driver.engine import HostGoneError
-from holdfast.state.hashing import partition_range
+from holdfast.driver.engine import GoneHost, HostGoneError
+from holdfast.state.hashing import FULL_RANGE, partition_range
 from holdfast.state.run import LocalForm, Run, StoredForm
 from holdfast.state.version import Change, Version
 from holdfast.storage import MemoryStorage
 from holdfast.tasks.disk import DiskReport
 from holdfast.tasks.here import Here
 from tests.driver.site_support import Site
+
+# Less than a host is given.
+SOON_S = 10.0
 
 
 def test_an_epoch_has_asked_too_early_until_it_asks_again() -> None:
@@ -158,3 +162,27 @@ def test_a_host_that_comes_back_is_asked_for_what_an_epoch_has_just_written_ther
     site.fleet.executors = lambda: frozenset({"h1:2"})  # type: ignore[method-assign]
     site.follow(version)
     assert site.lost(version.apply((change,), 0)) is not None
+
+
+def test_nobody_else_waits_while_a_host_is_given_time_to_return() -> None:
+    site, version = Site("h1", "h2"), Version(0)
+    site.place(version, 2)
+    asked = threading.Event()
+
+    def gone(host: str) -> GoneHost:
+        asked.set()
+        return GoneHost("its executor died", for_good=False)
+
+    site.fleet.gone = gone  # type: ignore[method-assign]
+    alive, site.fleet.alive = site.fleet.alive, frozenset({"h1"})
+    placing = threading.Thread(target=site.place, args=(version, 2), daemon=True)
+    placing.start()
+    assert asked.wait(SOON_S)
+    others = threading.Thread(target=lambda: (site.explain(), site.host_for((), FULL_RANGE)))
+    others.start()
+    others.join(SOON_S)
+    assert not others.is_alive()
+    assert placing.is_alive()
+    site.fleet.alive = alive
+    placing.join(SOON_S)
+    assert not placing.is_alive()

@@ -167,6 +167,7 @@ class ClusterSite:
 
     def place(self, version: Version, partitions: int) -> Placement:
         """The plan of the epoch before, unless something has changed."""
+        self._await_hosts(version)
         with self._lock:
             self._asked += 1
             placement = self._placement(version, partitions)
@@ -262,6 +263,8 @@ class ClusterSite:
 
         Without it a pipeline without input would notice a lost host only with the next input.
         """
+        if self._plan is not None:
+            self._await_hosts(version)
         with self._lock:
             before = self._plan
             if before is None:
@@ -469,9 +472,9 @@ class ClusterSite:
 
     def _planned(self, version: Version, partitions: int) -> PartitionPlan:
         self._known = {**self._new, **version.runs()}
-        self._wait_for_return(version)
-        while not (hosts := self._fleet.hosts(executors := self._fleet.executors())):
-            self.wait_for_hosts()
+        hosts = self._fleet.hosts(executors := self._fleet.executors())
+        if not hosts:
+            raise HostGoneError("all hosts went while it was planned where partitions run")
         alive = {host.name for host in hosts}
         now = runtime.monotonic()
         for gone in self._present - alive:
@@ -512,18 +515,24 @@ class ClusterSite:
             self.wants_runs.set()
         return plan
 
-    def _wait_for_return(self, version: Version) -> None:
-        """Give a host time to start its executor again, if it matters and the host may live."""
-        assigned = set(self._plan.hosts.values()) if self._plan is not None else set()
-        holding = {host for name in version.unsaved() for host in self._holdings.hosts(name)}
-        needed = self._present & (assigned | holding)
+    def _await_hosts(self, version: Version) -> None:
+        """Wait until there are hosts; and give one time to start its executor again, if it matters and
+        the host may live. Nobody else is kept waiting meanwhile.
+        """
+        with self._lock:
+            if self._plan is not None and self._fleet.executors() == self._executors:
+                return
+            assigned = set(self._plan.hosts.values()) if self._plan is not None else set()
+            holding = {host for name in version.unsaved() for host in self._holdings.hosts(name)}
+            needed = self._present & (assigned | holding)
         deadline = runtime.monotonic() + _RETURN_S
         while True:
             alive = {host.name for host in self._fleet.hosts()}
             waiting = {h for h in needed - alive if not self._fleet.gone(h).for_good}
             if not waiting or runtime.monotonic() > deadline or self._over.is_set():
-                return
+                break
             runtime.sleep(_POLL_S)
+        self.wait_for_hosts()
 
     def _needs(self, version: Version, partitions: int) -> list[list[Copy]]:
         return self._holdings.needs(version, partitions, self._replicas(version), self._priorities)
