@@ -17,6 +17,9 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import holdfast as hf
+from holdfast.driver.checkpoint_thread import CheckpointThread
+from holdfast.driver.epoch_calls import EpochCalls
+from holdfast.driver.running import RunningPipeline
 from holdfast.spark.jvm.daemon import quietly
 from holdfast.spark.jvm.quiet import _not_of_ours
 
@@ -203,4 +206,5 @@ def test_py4j_tells_of_errors_that_are_not_of_an_epoch() -> None:
 
     assert _not_of_ours(record(None))
     assert _not_of_ours(record(raised("their.code")))
-    assert not _not_of_ours(record(raised("holdfast.driver.running")))
+    for ours in (EpochCalls, CheckpointThread, RunningPipeline):
+        assert not _not_of_ours(record(raised(ours.__module__))), ours

@@ -56,7 +56,13 @@ QUIET = Capability(
 
 logger = logging.getLogger("holdfast.spark")
 
-_EPOCHS = "holdfast.driver.running"
+# Where a thread of a running pipeline comes from: that of epochs, that of checkpoints, and that which waits
+# for the end and runs the last epochs.
+_RUNNING = {
+    "holdfast.driver.checkpoint_thread",
+    "holdfast.driver.epoch_calls",
+    "holdfast.driver.running",
+}
 _MARK = "mdc.holdfast"
 _PATTERN = "%d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex"
 _QUERY, _RUN = "sql.streaming.queryId", "spark.jobGroup.id"
@@ -271,8 +277,8 @@ def _not_asked_by_us(record: logging.LogRecord) -> bool:
     """
     callers = [str(f.f_globals.get("__name__")) for f, _ in walk_stack(sys._getframe(1))]
     asking = next((name for name in callers if name.split(".")[0] not in _BETWEEN), "")
-    in_epoch = _EPOCHS in callers and asking.startswith("holdfast.")
-    if not in_epoch and not _asking.get():
+    in_pipeline = not _RUNNING.isdisjoint(callers) and asking.startswith("holdfast.")
+    if not in_pipeline and not _asking.get():
         return True
     logger.debug("Spark refuses: %s", record.getMessage(), exc_info=record.exc_info)
     return False
@@ -280,7 +286,7 @@ def _not_asked_by_us(record: logging.LogRecord) -> bool:
 
 def _left_an_epoch(traceback: TracebackType | None) -> bool:
     while traceback is not None:
-        if traceback.tb_frame.f_globals.get("__name__") == _EPOCHS:
+        if traceback.tb_frame.f_globals.get("__name__") in _RUNNING:
             return True
         traceback = traceback.tb_next
     return False
