@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from holdfast.driver.engine import GoneHost, HostGoneError
+from holdfast.checkpoint.entry import EpochRecord
+from holdfast.checkpoint.ledger import Ledger
+from holdfast.driver.engine import GoneHost, HostGoneError, JobFailedError, PassingFailure
+from holdfast.driver.epoch import EpochLoop
 from holdfast.state.hashing import FULL_RANGE, partition_range
 from holdfast.state.run import LocalForm, Run, StoredForm
 from holdfast.state.version import Change, Version
@@ -58,6 +63,52 @@ def test_a_claimed_pipeline_opens_on_those_left_when_a_host_goes_while_disks_are
         with pytest.raises(HostGoneError, match="h2 is gone"):
             site.open(3, Version(0))
         assert len(asked) == 5
+
+
+def test_a_start_says_in_the_engines_words_why_disks_could_not_be_looked_at() -> None:
+    site, said = Site("h1"), ValueError("no room for a task")
+
+    def run(hosts: Sequence[str], task: object, what: str) -> list[DiskReport]:
+        raise JobFailedError(said)
+
+    site.fleet.run = run  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="no room") as raised:
+        site.open(3, Version(0))
+    assert raised.value is said
+
+
+def test_an_epoch_is_run_again_whose_look_at_a_host_that_joins_was_ended() -> None:
+    """Who sees a host go ends the epoch's job, whatever that is just then."""
+    site, looks = Site("h1"), []
+    site.fleet.alive = frozenset({"h1", "h2"})
+
+    def look(hosts: Sequence[str], task: object, what: str) -> list[DiskReport]:
+        looks.append(tuple(hosts))
+        if len(looks) == 1:
+            raise JobFailedError(ValueError("cancelled"), PassingFailure.CANCELLED)
+        return [DiskReport(host) for host in hosts]
+
+    class ComputingError(Exception):
+        """The epoch has got so far."""
+
+    def compute(given: object) -> None:
+        raise ComputingError
+
+    site.fleet.run = look  # type: ignore[method-assign]
+    engine = SimpleNamespace(input_partitions=lambda batch: 1)
+    computer = SimpleNamespace(
+        site=site, engine=engine, graph=SimpleNamespace(nodes=[]), compute=compute
+    )
+    loop = EpochLoop(
+        computer=cast(Any, computer),
+        ledger=Ledger(Version(-1)),
+        partitions=2,
+        pacing={},
+        time=cast(Any, SimpleNamespace(previous_processing_ms=None)),
+    )
+    with pytest.raises(ComputingError):
+        loop.run(None, EpochRecord(0, 0, 1_000), {})
+    assert looks == [("h2",), ("h2",)]
 
 
 def test_a_host_is_not_drained_because_another_went_meanwhile() -> None:

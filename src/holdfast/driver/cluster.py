@@ -147,12 +147,16 @@ class ClusterSite:
 
     def _of_those_left(self, ask: Callable[[list[str]], None]) -> None:
         """Ask all hosts; if some go meanwhile, or the driver is cut off from them, those that are there."""
-        for _ in range(_TRIES - 1):
-            try:
-                return ask([host.name for host in self.wait_for_hosts()])
-            except HostGoneError as error:
-                logger.info("hosts are asked again: %s", error)
-        return ask([host.name for host in self.wait_for_hosts()])
+        try:
+            for _ in range(_TRIES - 1):
+                try:
+                    return ask([host.name for host in self.wait_for_hosts()])
+                except HostGoneError as error:
+                    logger.info("hosts are asked again: %s", error)
+            return ask([host.name for host in self.wait_for_hosts()])
+        except JobFailedError as error:
+            # For whoever starts the pipeline, in the engine's own words.
+            raise error.cause from None
 
     def _check_hosts(self, names: list[str]) -> None:
         root = self._root

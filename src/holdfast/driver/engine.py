@@ -290,7 +290,7 @@ class Fleet(Protocol):
     def run(
         self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
     ) -> list[DiskReport]:
-        """Do something on each host; ``HostGoneError`` if one of several goes."""
+        """Do something on each host; ``JobFailedError``; ``HostGoneError`` if one of several goes."""
 
     def check(
         self, hosts: Sequence[str], packages: Mapping[str, tuple[int, ...]], root: Path

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from holdfast.checkpoint.ledger import Ledger
 from holdfast.driver.background import BackgroundJobs
 from holdfast.driver.cluster import ClusterSite
-from holdfast.driver.engine import HostGoneError
+from holdfast.driver.engine import HostGoneError, JobFailedError, PassingFailure
 from holdfast.placement.health import HostHealth
 from holdfast.spark.cluster.fleet import SparkFleet
 from holdfast.spark.cluster.host_jobs import HostJobs
@@ -136,6 +136,26 @@ def test_a_store_job_ends_when_a_host_goes_that_an_epoch_was_the_first_to_miss(
     result = jobs.store(version, None)
     assert result.error is not None
     assert "h2 is gone" in str(result.error)
+    assert not context.tags
+
+
+def test_a_look_at_hosts_that_is_ended_with_its_epoch_fails_as_jobs_of_epochs_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It runs on the epoch's thread, if that is the first to meet a host, and is of the epoch's group."""
+    context = Context()
+
+    def answers(*_: Any) -> list[bytes]:
+        raise Py4JError("Job 7 cancelled part of cancelled job group 3f")
+
+    monkeypatch.setattr("holdfast.spark.cluster.host_jobs.answers", answers)
+    spark = SimpleNamespace(sparkContext=context, range=lambda *_: None)
+    placer = SimpleNamespace(frame=lambda numbers, hosts: numbers)
+    live = SimpleNamespace(hosts=lambda: [SimpleNamespace(name="h1")])
+    jobs = HostJobs(cast(Any, spark), cast(Any, live), cast(Any, placer))
+    with pytest.raises(JobFailedError, match="cancelled") as failed:
+        jobs.run(["h1"], lambda _: DiskReport(), "look at local disks")
+    assert failed.value.passing is PassingFailure.CANCELLED
     assert not context.tags
 
 

@@ -45,7 +45,7 @@ class SparkFleet:
     def run(
         self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
     ) -> list[DiskReport]:
-        """Do something on each host; ``HostGoneError`` if one of several goes."""
+        """Do something on each host; ``JobFailedError``, ``HostGoneError`` if one of several goes."""
         return self._jobs.run(hosts, task, what)
 
     def ended_without(self, hosts: Iterable[str | None], what: str) -> AbstractContextManager[None]:

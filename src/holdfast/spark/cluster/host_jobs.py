@@ -7,11 +7,14 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.driver.engine import HostGoneError
 from holdfast.spark.cluster.host_watch import HostWatch
 from holdfast.spark.jvm.hosts import LiveHosts
+from holdfast.spark.jvm.losses import job_failed
 from holdfast.spark.jvm.placed import Placer, answers, task_host
 from holdfast.spark.session import in_background
 from holdfast.tasks.disk import DiskReport
@@ -33,16 +36,21 @@ class HostJobs:
     def run(
         self, hosts: Sequence[str], task: Callable[[Here], DiskReport], what: str
     ) -> list[DiskReport]:
-        """Do something on each host; ``HostGoneError`` if one of several goes."""
+        """Do something on each host; ``JobFailedError``, ``HostGoneError`` if one of several goes."""
 
         def run(index: int) -> bytes:
             host = task_host() or hosts[index]
             return msgspec.json.encode(msgspec.structs.replace(task(Here(host)), host=host))
 
         described = f"{what} on {', '.join(hosts)}"
-        numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)
-        with in_background(self._context, described, self._tag), self.ended_without(hosts, what):
-            return [msgspec.json.decode(found, type=DiskReport) for found in answers(numbers, run)]
+        try:
+            numbers = self._placer.frame(self._spark.range(0, len(hosts), 1, len(hosts)), hosts)
+            beside = in_background(self._context, described, self._tag)
+            with beside, self.ended_without(hosts, what):
+                said = answers(numbers, run)
+        except (PySparkException, Py4JError) as error:
+            raise job_failed(error) from error
+        return [msgspec.json.decode(found, type=DiskReport) for found in said]
 
     def cancel(self) -> None:
         """End all that run."""

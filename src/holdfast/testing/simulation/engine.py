@@ -82,7 +82,10 @@ class SimulatedFleet:
         def on(_: int, here: Here) -> DiskReport:
             return replace_host(task(here), here.host)
 
-        return self._jobs.run(hosts, on, what, strict=len(set(hosts)) > 1)
+        try:
+            return self._jobs.run(hosts, on, what, strict=len(set(hosts)) > 1)
+        except (CancelledError, LostError) as error:
+            raise JobFailedError(error, error.passing) from error
 
     def check(
         self, hosts: Sequence[str], packages: Mapping[str, tuple[int, ...]], root: Path
