@@ -30,11 +30,11 @@ SOON_S = 10.0
 def test_an_epoch_has_asked_too_early_until_it_asks_again() -> None:
     site, version = Site("h1", "h2"), Version(0)
     site.place(version, 2)
-    assert not site.follow(version)
+    assert not site.follow(Ledger(version))
     assert not site.outdated
     site.fleet.alive = frozenset({"h1"})
-    assert site.follow(version)
-    assert not site.follow(version)
+    assert site.follow(Ledger(version))
+    assert not site.follow(Ledger(version))
     assert site.outdated
     assert site.place(version, 2).hosts == ["h1", "h1"]
     assert not site.outdated
@@ -127,9 +127,9 @@ def test_a_host_is_not_drained_because_another_went_meanwhile() -> None:
     site.plan_moves(version)
     assert site.must_move
     site.fleet.alive = frozenset({"h1", "h2"})
-    site.follow(version)
+    site.follow(Ledger(version))
     assert site.must_move
-    site.follow(version)
+    site.follow(Ledger(version))
     assert site.moving
 
 
@@ -194,12 +194,12 @@ def test_what_an_epoch_wrote_to_a_host_that_has_come_back_since_does_not_count()
     version = Version(-1)
     assert site.place(version, 1).hosts == ["h1"]
     site.fleet.executors = lambda: frozenset({"h1:2"})  # type: ignore[method-assign]
-    assert not site.follow(version), "the plan is what it was"
+    assert not site.follow(Ledger(version)), "the plan is what it was"
     with pytest.raises(HostGoneError, match="h1 has come back"):
         site.accept(written(0), {})
     assert site.place(version, 1).hosts == ["h1"]
     site.accept(written(1), {})
-    assert site.lost(Version(-1).apply(written(1), 1)) is None
+    assert site.lost(Ledger(Version(-1).apply(written(1), 1))) is None
 
 
 def test_a_host_that_comes_back_is_asked_for_what_an_epoch_has_just_written_there() -> None:
@@ -211,8 +211,8 @@ def test_a_host_that_comes_back_is_asked_for_what_an_epoch_has_just_written_ther
     site.accept((change,), {})
     site.fleet.run = lambda hosts, task, what: [DiskReport(host) for host in hosts]  # type: ignore[method-assign]
     site.fleet.executors = lambda: frozenset({"h1:2"})  # type: ignore[method-assign]
-    site.follow(version)
-    assert site.lost(version.apply((change,), 0)) is not None
+    site.follow(Ledger(version))
+    assert site.lost(Ledger(version.apply((change,), 0))) is not None
 
 
 def test_nobody_else_waits_while_a_host_is_given_time_to_return() -> None:
@@ -237,3 +237,55 @@ def test_nobody_else_waits_while_a_host_is_given_time_to_return() -> None:
     site.fleet.alive = alive
     placing.join(SOON_S)
     assert not placing.is_alive()
+
+
+class WaitingLock:
+    """Whoever asks for it has to wait, while something goes on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.meanwhile: Callable[[], None] | None = None
+
+    def __enter__(self) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_whoever_waited_for_a_site_asks_for_the_newest_version() -> None:
+    """Of an older one a site has forgotten who has its runs: they would seem to be lost."""
+    site, within = Site("h1"), partition_range(0, 1)
+    ledger = Ledger(Version(-1))
+
+    def written(epoch: int, *inputs: str) -> Change:
+        local = LocalForm(1, "00", hosts=("h1",))
+        name = f"0-{epoch}-0"
+        return Change("op.t", within, inputs, Run(name, "op.t", within, 0, epoch, 1, local=local))
+
+    def run_epoch(epoch: int, *inputs: str) -> None:
+        change = written(epoch, *inputs)
+        with ledger.epoch() as (version, _):
+            site.place(version, 1)
+            site.accept((change,), {})
+            ledger.record_epoch(EpochRecord(epoch, 1, 1_000), [change], {}, {}, 1)
+        site.retire(ledger)
+
+    lock = WaitingLock()
+    site._lock = cast(Any, lock)
+    run_epoch(0)
+    lock.meanwhile = lambda: run_epoch(1, "0-0-0")
+    assert site.lost(ledger) is None
+
+    def goes_on() -> None:
+        run_epoch(2, "0-1-0")
+        site.fleet.alive = frozenset({"h1", "h2"})
+
+    site.fleet.run = lambda hosts, task, what: [DiskReport(host) for host in hosts]  # type: ignore[method-assign]
+    lock.meanwhile = goes_on
+    site.follow(ledger)
+    assert ledger.version.epoch == 2
+    assert site.lost(ledger) is None

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.checkpoint.ledger import Ledger
 from holdfast.driver.cluster import ClusterSite
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.spark.query import Query
@@ -118,5 +119,5 @@ def test_the_last_host_is_not_said_to_be_drained() -> None:
     site.fleet.alive = frozenset({"h1", "h2"})
     site.has_looked()
     site.health.undrain("h2")
-    assert site.follow(version)
+    assert site.follow(Ledger(version))
     drained(site, version, "h1")

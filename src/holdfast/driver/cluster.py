@@ -262,15 +262,16 @@ class ClusterSite:
             # More than once: a host may have no task in the next epoch.
             self._retired = [*self._retired[-_KEEP_RETIRED:], tuple(gone)]
 
-    def follow(self, version: Version) -> bool:
+    def follow(self, ledger: Ledger) -> bool:
         """Between epochs: plan anew if hosts have come or gone; whether anything moved.
 
         Without it a pipeline without input would notice a lost host only with the next input.
         """
         if self._plan is not None:
-            self._await_hosts(version)
+            self._await_hosts(ledger.version)
         with self._lock:
-            before = self._plan
+            # In here: of an older version it may have been forgotten meanwhile who has its runs.
+            version, before = ledger.version, self._plan
             if before is None:
                 return False
             if self._fleet.executors() == self._executors:
@@ -367,8 +368,12 @@ class ClusterSite:
         self.replan()
         runtime.sleep(min(2.0, 0.1 * 2**attempt))
 
-    def lost(self, version: Version) -> str | None:
-        """What of a version can't be had any more, in words; None if all is there."""
+    def lost(self, ledger: Ledger) -> str | None:
+        """What of the newest version can't be had any more, in words; None if all is there."""
+        with self._lock:
+            return self._lost(ledger.version)
+
+    def _lost(self, version: Version) -> str | None:
         with self._lock:
             alive = {host.name for host in self._fleet.hosts()}
             gone = self._holdings.out_of_reach(version, alive)
@@ -512,7 +517,7 @@ class ClusterSite:
         if plan.lost or plan.stranded:
             raise StateLostError(
                 f"partitions {sorted({*plan.lost, *plan.stranded})} need runs that no checkpoint "
-                f"holds and that are out of reach: {self.lost(version)}",
+                f"holds and that are out of reach: {self._lost(version)}",
                 hint="the pipeline goes back to its last checkpoint",
             )
         if any(a.remote_bytes or a.replica_bytes for a in plan.assignments):

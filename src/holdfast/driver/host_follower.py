@@ -119,7 +119,7 @@ class HostFollower:
         """
         running = self._running
         try:
-            moved = cluster.follow(running.ledger.version)
+            moved = cluster.follow(running.ledger)
         except HoldfastError as error:
             if running.ending and not isinstance(error, HostGoneError):
                 # Nobody is left who could do it, and the end waits for it.

@@ -310,7 +310,7 @@ class RunningPipeline:
         cluster = self.parts.cluster
         if cluster is None or self.coordinator.last_error is None:
             return None
-        return cluster.lost(self.ledger.version)
+        return cluster.lost(self.ledger)
 
     def _recover(self) -> None:
         """Claim anew and continue after the last checkpoint, on the hosts that are left."""
