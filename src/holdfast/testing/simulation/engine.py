@@ -18,6 +18,7 @@ from holdfast.driver.engine import (
     HostGoneError,
     JobFailedError,
     NodeJob,
+    StreamError,
     passing_failure_of,
 )
 from holdfast.driver.scratch import ScratchReader
@@ -356,7 +357,7 @@ class SimulatedEngine:
     def failure_of(self, error: BaseException, pipeline: str, epoch: int) -> ProcessingError:
         """Its words."""
         failed = ProcessingError(f"pipeline {pipeline!r} failed after epoch {epoch}: {error}")
-        failed.__cause__ = error
+        failed.__cause__ = error.__cause__ if isinstance(error, StreamError) else error
         return failed
 
     def close(self) -> None:
