@@ -7,9 +7,10 @@ from a look at the disk of every host that joins.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from holdfast import runtime
@@ -171,8 +172,7 @@ class ClusterSite:
 
     def place(self, version: Version, partitions: int) -> Placement:
         """The plan of the epoch before, unless something has changed."""
-        self._await_hosts(version)
-        with self._lock:
+        with self._hosts_awaited(version):
             self._asked += 1
             placement = self._placement(version, partitions)
             self._looked_at.clear()
@@ -267,13 +267,11 @@ class ClusterSite:
 
         Without it a pipeline without input would notice a lost host only with the next input.
         """
-        if self._plan is not None:
-            self._await_hosts(ledger.version)
-        with self._lock:
+        if self._plan is None:
+            return False
+        with self._hosts_awaited(ledger.version):
             # In here: of an older version it may have been forgotten meanwhile who has its runs.
             version, before = ledger.version, self._plan
-            if before is None:
-                return False
             if self._fleet.executors() == self._executors:
                 if self._unbalanced:
                     self.plan_moves(version)
@@ -524,24 +522,37 @@ class ClusterSite:
             self.wants_runs.set()
         return plan
 
-    def _await_hosts(self, version: Version) -> None:
+    @contextlib.contextmanager
+    def _hosts_awaited(self, version: Version) -> Iterator[None]:
+        """The lock, when every host that matters is there, or has had its time."""
+        while True:
+            seen = self._await_hosts(version)
+            with self._lock:
+                # Another may have gone before the lock could be had, and has its time too.
+                if seen <= self._fleet.executors():
+                    yield
+                    return
+
+    def _await_hosts(self, version: Version) -> frozenset[str]:
         """Wait until there are hosts; and give one time to start its executor again, if it matters and
-        the host may live. Nobody else is kept waiting meanwhile.
+        the host may live. Nobody else is kept waiting meanwhile. The executors that were there then.
         """
         with self._lock:
             if self._plan is not None and self._fleet.executors() == self._executors:
-                return
+                return self._executors
             assigned = set(self._plan.hosts.values()) if self._plan is not None else set()
             holding = {host for name in version.unsaved() for host in self._holdings.hosts(name)}
             needed = self._present & (assigned | holding)
         deadline = runtime.monotonic() + _RETURN_S
         while True:
-            alive = {host.name for host in self._fleet.hosts()}
+            executors = self._fleet.executors()
+            alive = {host.name for host in self._fleet.hosts(executors)}
             waiting = {h for h in needed - alive if not self._fleet.gone(h).for_good}
             if not waiting or runtime.monotonic() > deadline or self._over.is_set():
                 break
             runtime.sleep(_POLL_S)
         self.wait_for_hosts()
+        return executors
 
     def _needs(self, version: Version, partitions: int) -> list[list[Copy]]:
         return self._holdings.needs(version, partitions, self._replicas(version), self._priorities)
