@@ -42,11 +42,8 @@ _PLAYED: dict[str, Callable[[Path], None]] = {
 # Nobody has found these yet; whoever does takes them out of here.
 _NOT_YET = {
     "deletes_local_files_an_epoch_early",
-    "forgets_intents_at_once",
-    "installs_while_an_epoch_runs",
     "merges_what_is_being_stored",
     "recovers_from_anothers_claim",
-    "sweeps_output_that_is_owed",
     "takes_exists_for_another_drivers_entry",
     "takes_unreadable_entries_for_empty",
 }
