@@ -2,7 +2,7 @@
 
 The order is the whole point (invariants 2, 3, 6): store every run, store Spark's position, make the
 sinks' output durable, write the entry — that single write *is* the checkpoint — and only then
-publish, tell listeners, and collect what no entry needs any more.
+publish, collect what no entry needs any more, and tell listeners.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StoreResult:
 
 
 class Storer(Protocol):
-    """Makes stored forms of runs; the Spark room implements it with background jobs."""
+    """Makes stored forms of runs; ``driver/background.py`` implements it with background jobs."""
 
     def store(self, version: Version, clock: TableClock | None) -> StoreResult:
         """Give every run of ``version`` that has none a stored form, as far as it goes.
