@@ -172,8 +172,10 @@ class Query(SaysHow):
     def checkpoint(self, timeout: Duration | None = None) -> int | None:
         """Take a checkpoint now and wait for it; the epoch that the log holds then.
 
-        Requests made while one is under way are answered together by the next. One that was not
-        complete within ``timeout`` is taken all the same.
+        None if there was no epoch yet. If the checkpoint fails, its error is raised; processing goes
+        on, and it is tried again. ``TimedOutError`` if it was not complete within ``timeout`` (None: for
+        as long as it takes); it is taken all the same. Requests made while one is under way are
+        answered together by the next.
         """
         self._check_outside("checkpoint")
         return self._running.checkpoint(parse_timeout(timeout))
