@@ -91,7 +91,7 @@ def simulate(
     ``random.Random``; a seed cuts them into epochs. ``process``, ``columns``, ``keys``,
     ``event_time``, ``output``, ``time_mode`` and ``pandas`` are as for :class:`ProcessorTester`; a
     ``BatchProcess`` and a ``Process`` (which has no ``keys``) are taken, too. ``watermark_delay`` is
-    the ``delay`` of ``with_watermark``. ``seeds`` is how many, or which; they run in as many
+    the ``delay`` of ``with_watermark``, ``allowed_lateness`` what it has under that name. ``seeds`` is how many, or which; they run in as many
     ``processes`` as there are cores, and a single one in this process, where a debugger sees it
     (and no pipeline may run meanwhile).
 
