@@ -24,13 +24,19 @@ _SAY_EVERY_S = 30.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line says; 1 if anything was found."""
-    parser = argparse.ArgumentParser(prog="./run simulate", description=__doc__)
-    parser.add_argument("--seed", type=int, help="this one, with its trace")
+    parser = argparse.ArgumentParser(
+        prog="./run simulate",
+        description="Many seeds, or one of them once more.",
+        epilog="./run simulate --mutants -h: whether faults that are put in are found.",
+    )
+    parser.add_argument("--seed", type=int, help="only this one, with its trace")
     parser.add_argument("--seeds", type=int, default=2000, help="how many (default: 2000)")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first of them")
-    parser.add_argument("--minutes", type=float, help="for so long, instead of a number")
-    parser.add_argument("--program", choices=sorted(PROGRAMS), help="only this one")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, help="for so long, instead of --seeds")
+    parser.add_argument("--program", choices=sorted(PROGRAMS), help="only pipelines of this kind")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="at once (default: one per core)"
+    )
     parser.add_argument("--faults", action="store_true", help="tell how often each kind struck")
     given = parser.parse_args(arguments)
     if given.seed is not None:
@@ -90,6 +96,7 @@ class _Progress:
     def end(self) -> int:
         """Say what has come of it; 1 if anything was found."""
         found = f"{self._failures} have shown a fault" if self._failures else "nothing is wrong"
+        found = found if self.done else "none was run"
         self._say(f"{self.done} seeds in {self._spent_s:.0f} s: {found}\n")
         return 1 if self._failures else 0
 
