@@ -33,7 +33,7 @@ _OF_USERS = ("InputError", "ProcessingError", "UnknownNameError")
 _DULL = (
     *(
         "Course(",
-        "Mishaps(",
+        "faults: ",
         "knobs: ",
         "sinks: ",
         "epochs of ",

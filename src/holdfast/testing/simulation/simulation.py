@@ -108,7 +108,7 @@ class Simulation:
         world, course = self.world, self.course
         world.tell(str(course))
         world.tell(f"knobs: {self.knobs}")
-        world.tell(f"{self.mishaps}; storage: {self.store.faults.rates}")
+        world.tell(f"faults: {self.mishaps}; storage: {self.store.faults.rates}")
         self.machines = Machines(
             world,
             self.folder / "disks",
