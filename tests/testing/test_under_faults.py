@@ -154,6 +154,22 @@ def test_one_seed_runs_in_this_process_where_a_debugger_sees_it() -> None:
 
 
 @pytest.mark.slow
+class Last(hf.KeyedProcess):
+    output = "user string, total double"
+    total = hf.ValueState("double", default=0.0)
+    latest = hf.ValueState("double")
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        self.total.value += sum(row.price for row in rows)
+        self.latest.value = rows[-1].price
+        yield key.user, self.total.value
+
+
+def test_states_that_are_not_declared_by_the_alphabet_are_what_they_are_in_peace() -> None:
+    done = simulate(Last(), columns=COLUMNS, keys="user", rows=bought, seeds=[0])
+    assert done.seeds == (0,)
+
+
 def test_code_that_never_ends_is_ended_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless(Told):
         def say(self, rows: Sequence[Any]) -> object:

@@ -225,9 +225,19 @@ def _lift(operator: Operator, keys: Sequence[str]) -> Lift:
 
 
 def state_of(operator: Operator, tables: Mapping[str, pa.Table]) -> dict[str, list[Row]]:
-    """What is in state, per table. What says when to look at which key may be there or not."""
+    """What is in state, per table. What says when to look at which key may be there or not.
+
+    Keys come first, then columns by name: a class that was pickled by value has its states in another
+    order than the one that was written.
+    """
+
+    def columns(table: pa.Table) -> pa.Table:
+        names = table.drop_columns([HASH]).column_names
+        keys = operator.key_columns
+        return table.select([*names[:keys], *sorted(names[keys:])])
+
     return {
-        schema.table: sorted(_rows(tables[schema.table].drop_columns([HASH])), key=repr)
+        schema.table: sorted(_rows(columns(tables[schema.table])), key=repr)
         for schema in operator.tables
         if not schema.timed and schema.table in tables
     }
