@@ -134,7 +134,7 @@ _HOW = {
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 if not TYPE_CHECKING:  # Type checkers should go on finding names that aren't there.

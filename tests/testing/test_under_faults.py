@@ -257,6 +257,8 @@ ROWS = [("ann", "kelp", 1.0, BEGIN)] * 4
         ({"event_time": "sku"}, "no timestamp column 'sku'"),
         ({"rows": [("ann",)]}, "a row has 1 values"),
         ({"seeds": []}, "are none"),
+        ({"seeds": "10"}, "seeds='10' are none"),
+        ({"seeds": 2.0}, "are none"),
         ({"rows": lambda _: [("ann", "kelp", time.time(), BEGIN)]}, "makes others each time"),
         ({"watermark_delay": "soon"}, "watermark_delay"),
     ],

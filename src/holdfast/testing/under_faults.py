@@ -145,15 +145,32 @@ def simulate(
         pandas,
     )
     trial.check()
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not chosen:
-        raise InputError(f"seeds={seeds!r} are none", hint="give how many, or a list of them")
+    chosen = _chosen(seeds)
+    if processes is not None and (not _is_number(processes) or processes < 1):
+        raise InputError(
+            f"processes={processes!r} run nothing", hint="give a number from 1, or leave it away"
+        )
     if not rows_for(trial, str(chosen[0])).equals(rows_for(trial, str(chosen[0]))):
         raise InputError(
             "rows makes others each time it is called",
             hint="take all chance from the random.Random that it is given",
         )
     return _run_all(trial, chosen, processes or os.cpu_count() or 1)
+
+
+def _chosen(seeds: Any) -> tuple[int, ...]:
+    chosen: tuple[Any, ...] = ()
+    if _is_number(seeds):
+        chosen = tuple(range(seeds))
+    elif isinstance(seeds, Iterable):
+        chosen = tuple(seeds)
+    if not chosen or not all(map(_is_number, chosen)):
+        raise InputError(f"seeds={seeds!r} are none", hint="give how many, or a list of them")
+    return chosen
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool)
 
 
 def _run_all(trial: Trial, seeds: tuple[int, ...], processes: int) -> Simulated:
