@@ -94,11 +94,11 @@ class _Progress:
             self._say(self._words() + ("" if self._on_screen else "\n"))
 
     def end(self) -> int:
-        """Say what has come of it; 1 if anything was found."""
+        """Say what has come of it; 1 if anything was found, or nothing was looked at."""
         found = f"{self._failures} have shown a fault" if self._failures else "nothing is wrong"
         found = found if self.done else "none was run"
         self._say(f"{self.done} seeds in {self._spent_s:.0f} s: {found}\n")
-        return 1 if self._failures else 0
+        return 1 if self._failures or not self.done else 0
 
     def _words(self) -> str:
         spent_s = self._spent_s
