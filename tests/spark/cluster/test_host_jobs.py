@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -157,6 +158,27 @@ def test_a_look_at_hosts_that_is_ended_with_its_epoch_fails_as_jobs_of_epochs_do
         jobs.run(["h1"], lambda _: DiskReport(), "look at local disks")
     assert failed.value.passing is PassingFailure.CANCELLED
     assert not context.tags
+
+
+@pytest.mark.parametrize(("asked", "ran"), [(["h1", "h2"], ["h1", "h1"]), (["h2"], ["h1"])])
+def test_a_task_of_several_hosts_that_ran_elsewhere_says_that_its_host_is_gone(
+    asked: list[str], ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark may give it to another host before anybody has looked who lives; one alone wants any host."""
+
+    def answers(*_: Any) -> list[bytes]:
+        return [msgspec.json.encode(DiskReport(host)) for host in ran]
+
+    monkeypatch.setattr("holdfast.spark.cluster.host_jobs.answers", answers)
+    spark = SimpleNamespace(sparkContext=Context(), range=lambda *_: None)
+    placer = SimpleNamespace(frame=lambda numbers, hosts: numbers)
+    live = SimpleNamespace(hosts=lambda: [SimpleNamespace(name=name) for name in asked])
+    jobs = HostJobs(cast(Any, spark), cast(Any, live), cast(Any, placer))
+    if len(asked) > 1:
+        with pytest.raises(HostGoneError, match="h2 is gone"):
+            jobs.run(asked, lambda _: DiskReport(), "look at local disks")
+    else:
+        assert jobs.run(asked, lambda _: DiskReport(), "fetch runs") == [DiskReport("h1")]
 
 
 @pytest.mark.parametrize("check", ["check_executors", "check_shared"])

@@ -43,7 +43,8 @@ def test_tasks_come_to_what_the_oracle_says_for_many_seeds(name: str, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(PROGRAMS))
+# What lots decide no oracle knows row by row.
+@pytest.mark.parametrize("name", sorted({*PROGRAMS} - {"draw"}))
 def test_a_row_that_is_lost_shows(name: str, tmp_path: Path) -> None:
     """The oracle is told of a row that the tasks never got."""
     shown = folded = 0

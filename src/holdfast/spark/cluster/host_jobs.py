@@ -50,7 +50,12 @@ class HostJobs:
                 said = answers(numbers, run)
         except (PySparkException, Py4JError) as error:
             raise job_failed(error) from error
-        return [msgspec.json.decode(found, type=DiskReport) for found in said]
+        found = [msgspec.json.decode(each, type=DiskReport) for each in said]
+        # A host may go and its task be given to another before anybody has looked who lives.
+        away = {host for host, report in zip(hosts, found, strict=True) if report.host != host}
+        if away and len(set(hosts)) > 1:
+            raise _gone(away, what)
+        return found
 
     def cancel(self) -> None:
         """End all that run."""
@@ -78,10 +83,14 @@ class HostJobs:
                 yield
         except Exception as error:
             if gone:
-                raise HostGoneError(
-                    f"{what}: {', '.join(sorted(gone))} is gone",
-                    hint="a pipeline that runs goes on with those left; repeat a start that met this",
-                ) from error
+                raise _gone(gone, what) from error
             raise
         finally:
             self._context.removeJobTag(tag)
+
+
+def _gone(hosts: Iterable[str], what: str) -> HostGoneError:
+    return HostGoneError(
+        f"{what}: {', '.join(sorted(hosts))} is gone",
+        hint="a pipeline that runs goes on with those left; repeat a start that met this",
+    )
