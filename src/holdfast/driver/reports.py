@@ -105,10 +105,13 @@ def fetched(reports: list[TaskReport]) -> dict[str, list[str]]:
 def places(placement: Placement, reports: list[list[TaskReport]]) -> tuple[PlacedPartition, ...]:
     """Where the partitions ran; nothing if there was no choice."""
     placed = []
+    # On a cluster all operators have as many partitions, each on the host of its number.
+    by_number: dict[int, list[TaskReport]] = {}
+    for report in (report for of_node in reports for report in of_node):
+        by_number.setdefault(report.partition, []).append(report)
     for number, assignment in enumerate(placement.assignments):
-        # On a cluster all operators have as many partitions, each on the host of its number.
-        mine = [of_node[number] for of_node in reports if number < len(of_node)]
-        if not mine:
+        mine = by_number.get(number)
+        if mine is None:
             continue
         local, over_wire = sum(r.local_bytes for r in mine), sum(r.fetched_bytes for r in mine)
         host = next((r.host for r in mine if r.host != assignment.host), assignment.host or "")
